@@ -16,7 +16,7 @@ from experiments.data.recorded import VARIABLE
 from experiments.registry import EXPERIMENTS, Experiment
 from experiments.report import print_reproduction
 from experiments.spread import worker_processes
-from tvbo.cli.app import check_outputs, check_picture, console, run_app, saving
+from tvbo.cli.app import check_outputs, console, run_app, saving
 from tvbo.evaluation import dask_executor
 from tvbo.logs.reading import TableError
 from tvbo.plotting import save_figure
@@ -68,8 +68,7 @@ def reproduce(
     experiment = EXPERIMENTS[name]
     if data is not None and experiment.read is None:
         raise TableError(f"Expected {name} without --data, which it has no use for. Got {data}.")
-    check_outputs({"--json": json, "--plot": plot}, _data_files(data))
-    check_picture("--plot", plot)
+    check_outputs({"--json": json, "--plot": plot}, _data_files(data), "--plot")
     with _executor(workers, dask) as executor:
         _run(experiment, trials, seed, json, plot, data, executor)
 

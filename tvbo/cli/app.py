@@ -151,8 +151,8 @@ def short(value: object) -> str:
         return ", ".join(f"{name}={short(each)}" for name, each in value.items())
     if isinstance(value, list):
         return " to ".join(map(short, value))
-    if value is None:
-        return "unknown"
+    if value is None or value != value:
+        return "–"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
@@ -180,16 +180,19 @@ class OutputError(ValueError):
     """An output file that cannot be written, or that would overwrite an input."""
 
 
-def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path] = ()) -> None:
+def check_outputs(
+    outputs: Mapping[str, Path | None], inputs: Iterable[Path] = (), picture: str | None = None
+) -> None:
     """Raise unless every output can be written and is not one of the inputs.
 
     Args:
         outputs: Files to write, by option; None for an option that was not given.
         inputs: Files that the command reads; links to them are recognized.
+        picture: The option of a picture, the name of which must end in a format of Matplotlib.
 
     Raises:
-        OutputError: if an output is an input, another output or a folder, or its folder is missing
-            or not writable.
+        OutputError: if an output is an input, another output or a folder, its folder is missing or
+            not writable, or a picture's name has another ending.
     """
     known = [("those that are read", path) for path in inputs]
     for option, path in outputs.items():
@@ -203,23 +206,18 @@ def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path] = (
                 )
         known.append((f"that for {option}", path))
         _check_writable(option, path)
-
-
-def check_picture(option: str, path: Path | None) -> None:
-    """Raise unless the name of a picture ends in a format that Matplotlib can write.
-
-    Raises:
-        OutputError: if it does not.
-    """
+    path = None if picture is None else outputs[picture]
+    if path is None:
+        return
     from matplotlib import rcParams
     from matplotlib.backend_bases import FigureCanvasBase
 
     formats = set(FigureCanvasBase.get_supported_filetypes())
     if shutil.which(rcParams["pgf.texsystem"]) is None:
         formats.discard("pgf")
-    if path is not None and path.suffix[1:].lower() not in formats:
+    if path.suffix[1:].lower() not in formats:
         raise OutputError(
-            f"Expected a picture for {option} whose name ends in one of "
+            f"Expected a picture for {picture} whose name ends in one of "
             f"{', '.join('.' + name for name in sorted(formats))}. Got {path}."
         )
 

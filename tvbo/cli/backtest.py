@@ -3,40 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
+from tvbo.cli import panel as shared
 from tvbo.cli.app import (
     check_outputs,
-    check_picture,
     console,
     note,
     print_rows,
     save_files,
 )
 from tvbo.cli.fit import fit_log, note_on_rows
-from tvbo.cli.panel import (
-    ActionColumns,
-    Decimal,
-    Encoding,
-    Json,
-    Picture,
-    Resample,
-    RewardColumn,
-    Season,
-    Sep,
-    Temporal,
-    TemporalName,
-    TimeColumn,
-    TimeUnit,
-    in_units,
-    note_on_steps,
-    parse_season,
-    reject_options,
-)
 from tvbo.evaluation import BacktestResult, backtest
 from tvbo.evaluation.backtesting.algorithms import panel_algorithms
 from tvbo.evaluation.backtesting.backtest import (
@@ -50,12 +30,6 @@ from tvbo.logs.reading import TableError, read_log, read_panel
 from tvbo.logs.reading.files import CsvOptions
 from tvbo.logs.reading.log import row_range
 from tvbo.plotting import plot_backtest, save_figure
-
-
-class Tuned(StrEnum):
-    """What is chosen by a backtest within the training stretch."""
-
-    beta = "beta"
 
 
 def run_backtest(
@@ -80,35 +54,35 @@ def run_backtest(
     ] = 1,
     seed: Annotated[int, typer.Option(help="Seed of the first start.")] = 0,
     tune: Annotated[
-        Tuned | None,
+        Literal["beta"] | None,
         typer.Option(help="Choose beta of the fitted recipe on the training rows."),
     ] = None,
-    temporal: Temporal = None,
-    season: Season = None,
+    temporal: shared.Temporal = None,
+    season: shared.Season = None,
     block: Annotated[
         str | None, typer.Option(help="Block of times for standard errors; default 1h.")
     ] = None,
-    resample: Resample = None,
-    time_unit: TimeUnit = None,
+    resample: shared.Resample = None,
+    time_unit: shared.TimeUnit = None,
     unit: Annotated[str, typer.Option(help="Unit of the values, for the verdict.")] = "",
-    time: TimeColumn = None,
-    reward: RewardColumn = None,
-    action: ActionColumns = None,
+    time: shared.TimeColumn = None,
+    reward: shared.RewardColumn = None,
+    action: shared.ActionColumns = None,
     drop_missing: Annotated[
         bool, typer.Option("--drop-missing", help="Long log: leave out rows with empty cells.")
     ] = False,
-    sep: Sep = None,
-    decimal: Decimal = None,
-    encoding: Encoding = None,
+    sep: shared.Sep = None,
+    decimal: shared.Decimal = None,
+    encoding: shared.Encoding = None,
     horizon: Annotated[
         int, typer.Option(help="Long log: number of times that are played.")
     ] = NUM_SIMULATED_TIMES,
     draws: Annotated[int, typer.Option(help="Long log: number of functions drawn.")] = NUM_DRAWS,
-    json: Json = None,
+    json: shared.Json = None,
     csv: Annotated[
         Path | None, typer.Option(help="Save a row per algorithm, start and time.")
     ] = None,
-    plot: Picture = None,
+    plot: shared.Picture = None,
 ) -> None:
     """Fit algorithms on the first rows of a panel, and play them on the rest.
 
@@ -117,19 +91,18 @@ def run_backtest(
     one. A long log, with --time, --reward and --action, has one action at a time: algorithms are
     then played on functions drawn from the model that is fitted to it, which is a simulation.
     """
-    check_outputs({"--json": json, "--csv": csv, "--plot": plot}, [log])
-    check_picture("--plot", plot)
+    check_outputs({"--json": json, "--csv": csv, "--plot": plot}, [log], "--plot")
     names = None if algorithms is None else [name.strip() for name in algorithms.split(",")]
     written: CsvOptions = {"sep": sep, "decimal": decimal, "encoding": encoding}
     if time is None and reward is None and action is None:
-        reject_options(command, "a panel", "horizon draws drop_missing")
+        shared.reject_options(command, "a panel", "horizon draws drop_missing")
         if train is None:
             raise TableError(
                 "Expected --train a:b, the training rows of a panel; or --time, --reward and "
                 "--action of a long log. Got none."
             )
         panel = read_panel(log, resample, None, time_unit, allow_gaps=True, **written)
-        note_on_steps(panel)
+        shared.note_on_steps(panel)
         length, time_unit = len(panel.values), panel.axis.unit
         trained = row_range(train, length)
         played = slice(trained.stop, None) if test is None else row_range(test, length)
@@ -144,15 +117,15 @@ def run_backtest(
                 tune_beta=tune is not None,
                 fit_options={
                     "origin": panel.axis.origin,
-                    "temporal_kernel": (temporal or TemporalName.auto).value,
-                    "season": parse_season(season or "auto", time_unit),
+                    "temporal_kernel": temporal or "auto",
+                    "season": shared.parse_season(season or "auto", time_unit),
                 },
             ),
             train=trained,
             test=played,
             folds=folds,
             starts=NUM_STARTS if starts is None else starts,
-            block_length=None if block is None else in_units("--block", block, time_unit),
+            block_length=None if block is None else shared.in_units("--block", block, time_unit),
             time_unit=time_unit,
             arms=panel.arms,
             unit=unit,
@@ -160,7 +133,9 @@ def run_backtest(
         )
         result = replace(result, messages=[*result.messages, *panel.axis.remarks])
     else:
-        reject_options(command, "a long log", "test folds tune temporal season resample block")
+        shared.reject_options(
+            command, "a long log", "test folds tune temporal season resample block"
+        )
         if time is None or reward is None or action is None:
             raise TableError(
                 "Expected --time, --reward and --action with column names for a long log. Got "
@@ -193,25 +168,12 @@ def run_backtest(
 
 def print_backtest(result: BacktestResult) -> None:
     """Print a backtest as a table, with its verdict and messages."""
-    subject = result.subject
     unit = f", {result.unit}" if result.unit else ""
-    rows = []
-    for name, (mean, error) in sorted(result.results.items(), key=lambda item: item[1].mean):
-        gap = ("", "")
-        if name != subject:
-            difference = result.difference(subject, name)
-            gap = (f"{difference.mean:.3g}", _number(difference.standard_error))
-        cells = (name, f"{mean:.3g}", _number(error), *gap)
-        heads = ("algorithm", "mean regret", "± standard error", f"{subject} is better by", "±")
-        rows.append(dict(zip(heads, cells, strict=True)))
+    frame = result.to_frame().map("{:.4g}".format, na_action="ignore").reset_index()
     print_rows(
-        f"Mean regret{unit}: {len(result.times)} times, {len(result.regret[subject])} starts, "
-        f"{len(result.blocks.unique())} blocks",
-        rows,
+        f"Mean regret{unit}: {len(result.times)} times, {len(result.regret[result.subject])} "
+        f"starts, {len(result.blocks.unique())} blocks; by how much {result.subject} is better",
+        frame.rename(columns=lambda name: name.replace("_", " ")).to_dict("records"),
     )
     console.print(result.verdict, soft_wrap=True, highlight=False)
     note(*result.messages)
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2g}"

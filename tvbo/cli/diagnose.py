@@ -10,7 +10,6 @@ import typer
 from tvbo.cli.app import (
     Run,
     check_outputs,
-    check_picture,
     console,
     files_of,
     note,
@@ -29,8 +28,7 @@ def run_diagnose(
     json: Annotated[Path | None, typer.Option(help="File for the figures, as JSON.")] = None,
 ) -> None:
     """Say whether outcomes came as the model predicted them, and what it learned of the drift."""
-    check_outputs({"--save": save, "--json": json}, files_of(run))
-    check_picture("--save", save)
+    check_outputs({"--save": save, "--json": json}, files_of(run), "--save")
     diagnosis = diagnose(run)
     print_diagnosis(diagnosis, run.name)
     title = f"{run.name}: {diagnosis.optimizer}"

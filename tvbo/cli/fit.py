@@ -3,40 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from enum import StrEnum
 from json import dumps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from gpytorch.kernels import MaternKernel, RBFKernel
 
+from tvbo.cli import panel as shared
 from tvbo.cli.app import (
     announced,
     check_outputs,
-    check_picture,
     note,
     print_values,
     save_files,
-)
-from tvbo.cli.panel import (
-    ActionColumns,
-    Decimal,
-    Encoding,
-    Json,
-    Picture,
-    Resample,
-    RewardColumn,
-    Season,
-    Sep,
-    Temporal,
-    TemporalName,
-    TimeColumn,
-    TimeUnit,
-    fit_panel_table,
-    note_on_steps,
-    print_candidates,
-    reject_options,
 )
 from tvbo.logs import DriftFit, PanelFit, fit_drift, fit_drift_by
 from tvbo.logs.drift_fit import fit_panel_drift
@@ -48,15 +28,7 @@ from tvbo.logs.reading.files import CsvOptions
 from tvbo.logs.reading.log import LogTable, PanelTable
 from tvbo.plotting import plot_drift_fit, save_figure
 
-
-class KernelName(StrEnum):
-    """Kernels over the actions of a long log."""
-
-    rbf = "rbf"
-    matern = "matern"
-
-
-BASE_KERNELS = {KernelName.rbf: RBFKernel, KernelName.matern: MaternKernel}
+KernelName = Literal["rbf", "matern"]
 
 
 def fit(
@@ -70,9 +42,9 @@ def fit(
             "the panel's own empirical covariance.",
         ),
     ] = False,
-    time: TimeColumn = None,
-    reward: RewardColumn = None,
-    action: ActionColumns = None,
+    time: shared.TimeColumn = None,
+    reward: shared.RewardColumn = None,
+    action: shared.ActionColumns = None,
     context: Annotated[
         str | None,
         typer.Option(help="Columns of the context, c1,c2, in a long log; text is categories."),
@@ -98,19 +70,19 @@ def fit(
         KernelName | None,
         typer.Option(help="Kernel over the actions of a long log; default rbf."),
     ] = None,
-    resample: Resample = None,
+    resample: shared.Resample = None,
     rows: Annotated[str | None, typer.Option(help="Rows a:b, from 0, after resampling.")] = None,
-    time_unit: TimeUnit = None,
+    time_unit: shared.TimeUnit = None,
     noise_variance: Annotated[
         float | None, typer.Option(help="Fix the noise variance; default: learn it.")
     ] = None,
     level: Annotated[float, typer.Option(help="Confidence of the interval.")] = 0.95,
-    sep: Sep = None,
-    decimal: Decimal = None,
-    encoding: Encoding = None,
-    temporal: Temporal = None,
-    season: Season = None,
-    json: Json = None,
+    sep: shared.Sep = None,
+    decimal: shared.Decimal = None,
+    encoding: shared.Encoding = None,
+    temporal: shared.Temporal = None,
+    season: shared.Season = None,
+    json: shared.Json = None,
     save: Annotated[
         Path | None,
         typer.Option(
@@ -118,7 +90,7 @@ def fit(
             "--panel, the model of the panel, for PanelFit.load."
         ),
     ] = None,
-    plot: Picture = None,
+    plot: shared.Picture = None,
 ) -> None:
     """Learn how fast the objective drifts from a log, with an interval.
 
@@ -126,34 +98,33 @@ def fit(
     Rows far from what the others predict are left out, and named by their line. A panel has one
     row per time and one column per arm: tvbo fit PANEL.csv --panel; its cells may be empty.
     """
-    check_outputs({"--json": json, "--save": save, "--plot": plot}, [log])
-    check_picture("--plot", plot)
+    check_outputs({"--json": json, "--save": save, "--plot": plot}, [log], "--plot")
     csv: CsvOptions = {"sep": sep, "decimal": decimal, "encoding": encoding}
     arms: list[str] = []
     result: DriftFit | GroupedDriftFit
     model: PanelFit | None = None
     if panel:
-        reject_options(
+        shared.reject_options(
             command,
             "--panel",
             "time reward action context by keep_outliers reward_variance kernel",
         )
         has_model = temporal is not None or season is not None or save is not None
         if not has_model:
-            reject_options(command, "the rate of a panel, which uses all", "drop_missing")
+            shared.reject_options(command, "the rate of a panel, which uses all", "drop_missing")
         gaps = drop_missing or not has_model
         panel_table = read_panel(log, resample, rows, time_unit, allow_gaps=gaps, **csv)
         arms = panel_table.arms
-        note_on_steps(panel_table)
+        shared.note_on_steps(panel_table)
         if has_model:
-            model = fit_panel_table(
-                panel_table, temporal or TemporalName.auto, season or "auto", drop_missing
+            model = shared.fit_panel_table(
+                panel_table, temporal or "auto", season or "auto", drop_missing
             )
         result = _fit_panel(panel_table, noise_variance, level)
     else:
-        reject_options(command, "a long log", "resample season")
+        shared.reject_options(command, "a long log", "resample season")
         if by is not None:
-            reject_options(command, "--by", "temporal")
+            shared.reject_options(command, "--by", "temporal")
         if time is None or reward is None or action is None:
             raise TableError(
                 "Expected --panel, or --time, --reward and --action with column names. Got no "
@@ -173,8 +144,7 @@ def fit(
             **csv,
         )
         note_on_rows(table, [*_names(action), *_names(context)])
-        kernel = kernel or KernelName.rbf
-        result = fit_log(table, kernel, noise_variance, level, not keep_outliers, temporal)
+        result = fit_log(table, kernel or "rbf", noise_variance, level, not keep_outliers, temporal)
     whole = result.together if isinstance(result, GroupedDriftFit) else result
     if isinstance(result, GroupedDriftFit):
         print_values("Drift by group", result.summary())
@@ -187,10 +157,10 @@ def fit(
         best = int(model.arm_means.argmax())
         largest = {"largest mean": f"{model.arm_means[best]:.4g}, arm {arms[best]}"}
         print_values("Model of the panel", model.summary() | largest)
-        print_candidates(model)
+        shared.print_candidates(model)
         figures |= {"panel": model.to_dict()}
     if whole.comparison is not None:
-        print_candidates(whole.comparison)
+        shared.print_candidates(whole.comparison)
     text = dumps(figures, indent=2, allow_nan=False) + "\n"
     save_files(
         (json, lambda file: file.write_text(text)),
@@ -236,18 +206,21 @@ def _fit_panel(table: PanelTable, noise_variance: float | None, level: float) ->
 @announced()
 def fit_log(
     table: LogTable,
-    kernel: KernelName = KernelName.rbf,
+    kernel: KernelName = "rbf",
     noise_variance: float | None = None,
     level: float = 0.95,
     outliers: bool = True,
-    temporal: TemporalName | None = None,
+    temporal: shared.TemporalName | None = None,
 ) -> DriftFit | GroupedDriftFit:
     """Fit the drift of a long log, with the options of ``tvbo fit``."""
     # An outlier would make the initial scale too large.
     Y = clipped(table.Y) if outliers else table.Y
     options: FitOptions = {
         "covar_module": scaled_kernel(
-            BASE_KERNELS[kernel], table.actions, Y, list(table.categories)
+            RBFKernel if kernel == "rbf" else MaternKernel,
+            table.actions,
+            Y,
+            list(table.categories),
         ),
         "noise_variance": noise_variance,
         "time_unit": table.axis.unit,

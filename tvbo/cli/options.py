@@ -30,10 +30,7 @@ def time_of(optimizer: Optimizer, t: str | None) -> Any:
     """Return the time that was given; with a unit of time, by default the present."""
     scale = optimizer.time_scale
     if scale is None:
-        try:
-            return None if t is None else float(t)
-        except ValueError as error:
-            raise InputDataError(f"Expected a number for --t. Got {t!r}.") from error
+        return None if t is None else _number("--t", t)
     if t is not None:
         return t
     now = datetime.now(UTC)
@@ -42,17 +39,17 @@ def time_of(optimizer: Optimizer, t: str | None) -> Any:
 
 def outcome_of(optimizer: Optimizer, given: Sequence[str]) -> dict[str, float] | float:
     """Return one number, or several of NAME=VALUE."""
-    names = optimizer.labels.outcomes
-    texts: dict[str, str] = {}
-    if len(given) > 1 or "=" in given[0]:
-        texts = read_named(given, names, "NAME=VALUE for each outcome")
-    numbers = {}
-    for name, text in (texts or {"": given[0]}).items():
-        try:
-            numbers[name] = float(text)
-        except ValueError as error:
-            raise InputDataError(f"Expected a number for an outcome. Got {text!r}.") from error
-    return numbers if texts else numbers[""]
+    if len(given) == 1 and "=" not in given[0]:
+        return _number("an outcome", given[0])
+    texts = read_named(given, optimizer.labels.outcomes, "NAME=VALUE for each outcome")
+    return {name: _number("an outcome", text) for name, text in texts.items()}
+
+
+def _number(what: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise InputDataError(f"Expected a number for {what}. Got {text!r}.") from error
 
 
 def context_of(optimizer: Optimizer, given: Sequence[str] | None) -> dict[str, Any] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -41,15 +40,7 @@ Json = Annotated[Path | None, typer.Option("--json", help="Save the results as J
 Picture = Annotated[Path | None, typer.Option("--plot", help="Save a picture, FILE.png.")]
 
 
-class TemporalName(StrEnum):
-    """Forms of drift."""
-
-    auto = "auto"
-    exponential = "exponential"
-    matern32 = "matern32"
-    two_scales = "two-scales"
-
-
+TemporalName = Literal["auto", "exponential", "matern32", "two-scales"]
 Temporal = Annotated[
     TemporalName | None,
     typer.Option(help="Form of drift that is fitted; of a panel with means and season."),
@@ -79,7 +70,7 @@ def fit_panel_table(
             table.values,
             table.axis.times,
             season=parse_season(season, table.axis.unit),
-            temporal_kernel=temporal.value,
+            temporal_kernel=temporal,
             time_unit=table.axis.unit,
             origin=table.axis.origin,
             drop_missing=drop_missing,

@@ -92,7 +92,12 @@ def recent_outcomes(
         if isinstance(model, AveragedGP | IncrementalGP):
             values |= _predicted(part, model, observed, sign, t if best is None else best.t)
             if best is not None:
-                values["change"] = _change(part, model, best, since, sign)
+                context = best.context if part.layout.num_contexts else None
+                times = (since, best.t)
+                rows = torch.stack([part.layout.rows(best.X, each, context) for each in times])
+                with torch.no_grad():
+                    before, later = marginals(model, rows)[0].flatten().tolist()
+                values["change"] = sign * (later - before)
         found |= {name: values} if name else values
     return found
 
@@ -102,21 +107,19 @@ def describe(found: dict[str, Any]) -> str:
     if found["told"] == 0:
         return "no outcome"
     several = {name: each for name, each in found.items() if isinstance(each, dict)}
-    head = f"{found['told']} outcomes since {short(found['since'])}"
-    each = [_words(name, values) for name, values in (several or {"": found}).items()]
-    return "; ".join([head, *each])
-
-
-def _words(name: str, found: dict[str, Any]) -> str:
-    words = f"{name} mean {found['mean']:.6g}".strip()
-    if found.get("predicted"):
-        words += (
-            f", {found['in_band']} of {found['predicted']} within the 95 % band of what those "
-            f"before predict, mean error {found['mean_error']:.3g}"
-        )
-    if "change" in found:
-        words += f", the expected outcome of the recommended action moved by {found['change']:.3g}"
-    return words
+    texts = [f"{found['told']} outcomes since {short(found['since'])}"]
+    for name, values in (several or {"": found}).items():
+        text = f"{name} mean {values['mean']:.6g}".strip()
+        if values.get("predicted"):
+            text += (
+                f", {values['in_band']} of {values['predicted']} within the 95 % band of what "
+                f"those before predict, mean error {values['mean_error']:.3g}"
+            )
+        if "change" in values:
+            moved = f"{values['change']:.3g}"
+            text += f", the expected outcome of the recommended action moved by {moved}"
+        texts.append(text)
+    return "; ".join(texts)
 
 
 def _predicted(
@@ -144,19 +147,3 @@ def _predicted(
         "in_band": int(in_band.sum()),
         "mean_error": sign * errors.mean().item(),
     }
-
-
-def _change(
-    part: OutcomeModel,
-    model: AveragedGP | IncrementalGP,
-    best: Recommendation,
-    since: float,
-    sign: float,
-) -> float:
-    """Return by how much the mean of an action has moved between two times, by one model."""
-    context = best.context if part.layout.num_contexts else None
-    rows = torch.stack([part.layout.rows(best.X, t, context) for t in (since, best.t)])
-    with torch.no_grad():
-        before, now = marginals(model, rows)[0].flatten().tolist()
-    difference: float = sign * (now - before)
-    return difference

@@ -13,7 +13,6 @@ import typer
 from tvbo.cli.app import (
     Run,
     check_outputs,
-    check_picture,
     files_of,
     note,
     print_values,
@@ -52,11 +51,7 @@ def show(
         newest = deque(journal.events(after=max(0, journal.num_good - last)))
         if newest:
             print_values("Newest events", {str(seq): event for seq, event in newest})
-        if journal.damage is not None:
-            note(
-                f"damaged: {journal.damage}. The first {journal.num_good} records are good; "
-                "Optimizer.open(..., read_only=True) brings them back."
-            )
+        _warn_of_damage(journal)
 
 
 @app.command()
@@ -89,8 +84,7 @@ def plot(
     out: Annotated[Path, typer.Option("--out", help="File to write, FILE.png.")],
 ) -> None:
     """Plot the outcomes over time, and the trials without one."""
-    check_outputs({"--out": out}, files_of(run))
-    check_picture("--out", out)
+    check_outputs({"--out": out}, files_of(run), "--out")
     with JournalReader(run) as journal:
         title = f"{run.name}: {_class_name(journal)}"
         trials = trials_of(journal)
@@ -160,5 +154,6 @@ def _warn_of_damage(journal: JournalReader) -> None:
     if journal.damage is not None:
         note(
             f"{journal.path} is damaged: {journal.damage}. What was read are its first "
-            f"{journal.num_good} records, which are good."
+            f"{journal.num_good} records, which are good; Optimizer.open(..., read_only=True) "
+            "brings them back."
         )

@@ -60,7 +60,9 @@ def _status(
         "open_trials": [{name: plain(value) for name, value in row.items()} for row in opened],
     }
     is_known = optimizer.contexts is None or bool(context)
-    now, best = _now(optimizer, t), None
+    # Where times are counted, that of the newest ask.
+    has_time = t is not None or optimizer.time_scale is not None
+    now, best = time_of(optimizer, t) if has_time else None, None
     if log.num_told and is_known:
         given = context_of(optimizer, context), now
         if optimizer.goals.num_objectives > 1:
@@ -82,11 +84,6 @@ def _status(
             name = "newest" if optimizer.time_scale is None else "last_week"
             found[name] = recent_outcomes(optimizer, journal, now, best, is_known)
     return found
-
-
-def _now(optimizer: GPOptimizer, t: str | None) -> Any:
-    """Return the time to recommend for: the present, or the latest one where times are counted."""
-    return time_of(optimizer, t) if t is not None or optimizer.time_scale is not None else None
 
 
 def _recommended(best: Recommendation) -> dict[str, Any]:
