@@ -150,10 +150,11 @@ def check_count(**values: int) -> None:
             raise ValueError(f"Expected {name} to be a whole number >= 1. Got {value}.")
 
 
-def check_probability(delta: float) -> None:
-    """Raise unless the probability of failure lies in (0, 1)."""
-    if not 0 < delta < 1:
-        raise ValueError(f"Expected delta in (0, 1). Got {delta}.")
+def check_probability(**values: float) -> None:
+    """Raise unless every value lies in (0, 1)."""
+    for name, value in values.items():
+        if not 0 < value < 1:
+            raise ValueError(f"Expected {name} in (0, 1). Got {value}.")
 
 
 class Named(Protocol):

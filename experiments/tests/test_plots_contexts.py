@@ -13,7 +13,7 @@ from experiments.plots.contexts import (
     plot_posterior_map,
 )
 from tvbo.models import ContextualGP
-from tvbo.optimizers.recommendation import Policy
+from tvbo.optimizers.recommendation import Policy, Recommendation
 from tvbo.plotting import save_figure
 
 LABELS = ("stiffness (N/m)", "damping (N s/m)")
@@ -26,12 +26,13 @@ def tensor(*values):
 
 def make_policy(t=3.0, shift=0.0):
     """Contexts out of order, as a user may give them."""
+    X = tensor([20.0, 5.0], [10.0, 4.0], [40.0, 7.0]) + shift
+    values = (2.0, 0.2, 0.02), (1.0, 0.1, 0.01), (4.0, 0.4, 0.04)
     return Policy(
-        contexts=tensor([2.0], [1.0], [4.0]),
-        X=tensor([20.0, 5.0], [10.0, 4.0], [40.0, 7.0]) + shift,
-        mean=tensor(0.2, 0.1, 0.4),
-        standard_deviation=tensor(0.02, 0.01, 0.04),
-        t=t,
+        [
+            Recommendation(x, mean, deviation, t, tensor(context))
+            for x, (context, mean, deviation) in zip(X.split(1), values, strict=True)
+        ]
     )
 
 

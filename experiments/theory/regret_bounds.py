@@ -193,7 +193,7 @@ def resetting_mismatch(
     check_not_negative(beta=beta)
     check_positive(noise_variance=noise_variance, a0=a0, b0=b0)
     check_forgetting_rate(forgetting_rate)
-    check_probability(delta)
+    check_probability(delta=delta)
     precision = 1 / noise_variance
     drift = block**3 * forgetting_rate
     largest_noise = max(2.0, math.sqrt(2 * noise_variance))

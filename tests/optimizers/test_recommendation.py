@@ -9,7 +9,7 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 
 from tvbo import recipes
-from tvbo.optimizers import Policy, RefitEvery
+from tvbo.optimizers import Policy, Recommendation, RefitEvery
 from tvbo.optimizers.pending import ConstantLiar, Hallucinate
 from tvbo.retention import Reset, SlidingWindow, StaleCutoff
 
@@ -275,11 +275,10 @@ def test_which_contexts_a_policy_takes():
 
 def test_frame_and_csv(tmp_path):
     policy = Policy(
-        contexts=tensor([0.0, 5.0], [1.0, 6.0]),
-        X=tensor([2.0], [3.0]),
-        mean=tensor(0.25, -1.5),
-        standard_deviation=tensor(0.5, 0.125),
-        t=7.5,
+        [
+            Recommendation(tensor([2.0]), 0.25, 0.5, 7.5, tensor(0.0, 5.0)),
+            Recommendation(tensor([3.0]), -1.5, 0.125, 7.5, tensor(1.0, 6.0)),
+        ]
     )
     frame = policy.to_frame()
     assert frame.to_dict("list") == {

@@ -4,7 +4,7 @@ import pytest
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError
 
-from tvbo.optimizers.recommendation import Policy
+from tvbo.optimizers.recommendation import Policy, Recommendation
 from tvbo.plotting import plot_policy, save_figure
 
 LABELS = ("stiffness (N/m)", "damping (N s/m)")
@@ -17,12 +17,13 @@ def tensor(*values):
 
 def make_policy():
     """Contexts out of order, as a user may give them."""
+    X = tensor([20.0, 5.0], [10.0, 4.0], [40.0, 7.0])
+    values = (2.0, 0.2, 0.02), (1.0, 0.1, 0.01), (4.0, 0.4, 0.04)
     return Policy(
-        contexts=tensor([2.0], [1.0], [4.0]),
-        X=tensor([20.0, 5.0], [10.0, 4.0], [40.0, 7.0]),
-        mean=tensor(0.2, 0.1, 0.4),
-        standard_deviation=tensor(0.02, 0.01, 0.04),
-        t=3.0,
+        [
+            Recommendation(x, mean, deviation, 3.0, tensor(context))
+            for x, (context, mean, deviation) in zip(X.split(1), values, strict=True)
+        ]
     )
 
 

@@ -14,6 +14,7 @@ from tvbo.spaces import FiniteSpace
 from tvbo.spaces.observations import Observations
 from tvbo.spaces.search_space import SearchSpace
 from tvbo.trial import Trial
+from tvbo.values import check_not_negative, check_positive, check_probability
 
 
 class DriftUCB(Optimizer):
@@ -57,8 +58,7 @@ class DriftUCB(Optimizer):
         low, high = reward_bounds
         if not -math.inf < low < high < math.inf:
             raise ValueError(f"Expected finite reward_bounds (low, high). Got {reward_bounds}.")
-        if not 0 <= exploration < math.inf:
-            raise ValueError(f"Expected exploration >= 0. Got {exploration}.")
+        check_not_negative(exploration=exploration)
         self.reward_bounds = (float(low), float(high))
         self.exploration = exploration
         # Times, arms and rewards, of which ``reward_bounds`` are 0 and 1.
@@ -137,8 +137,7 @@ class SlidingWindowUCB(DriftUCB):
         contexts: SearchSpace | None = None,
     ):
         super().__init__(search_space, reward_bounds, exploration, generator, contexts)
-        if not 0 < window < math.inf:
-            raise ValueError(f"Expected a finite window > 0. Got {window}.")
+        check_positive(window=window)
         self.window = float(window)
 
     def weights(self, ages: Tensor) -> Tensor:
@@ -176,8 +175,7 @@ class DiscountedUCB(DriftUCB):
         contexts: SearchSpace | None = None,
     ):
         super().__init__(search_space, reward_bounds, exploration, generator, contexts)
-        if not 0 < discount < 1:
-            raise ValueError(f"Expected discount in (0, 1). Got {discount}.")
+        check_probability(discount=discount)
         self.discount = float(discount)
 
     def weights(self, ages: Tensor) -> Tensor:

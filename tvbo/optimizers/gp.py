@@ -240,7 +240,7 @@ class GPOptimizer(Optimizer):
                 raise ValueError("Expected contexts, m x c, which bounds do not list. Got none.")
             t = self._time_of(t)
             self._look_at(t)
-            return Policy.collect([self._best(t, each, self.search_space) for each in table])
+            return Policy([self._best(t, each, self.search_space) for each in table])
 
     def front(
         self,

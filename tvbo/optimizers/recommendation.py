@@ -70,72 +70,58 @@ class Recommendation:
         return self.labels.to_row(self.X, self.t, self.context) | moments
 
 
-@copies_tensors("contexts", "X", "mean", "standard_deviation")
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Policy:
     """The best action within each of several contexts, by posterior mean, at one time.
 
-    Reading a tensor of it returns a copy.
-
     Args:
-        contexts: ``m x c``.
-        X: The actions, ``m x d``, one for each context.
-        mean: Posterior means there, ``m``, in units of the outcome.
-        standard_deviation: Posterior standard deviations there, ``m``.
-        t: The time.
-        minimize: Whether smaller outcomes are better.
-        labels: Names of the parameters, and the unit of time.
+        recommendations: One for each context, at least one.
     """
 
-    contexts: Tensor
-    X: Tensor
-    mean: Tensor
-    standard_deviation: Tensor
-    t: float
-    minimize: bool = False
-    labels: Labels = field(default=Labels(), compare=False, repr=False)
+    recommendations: Sequence[Recommendation]
 
-    @classmethod
-    def collect(cls, recommendations: Sequence[Recommendation]) -> Policy:
-        """Collect one or more recommendations, of one time, each with its context."""
-        first = recommendations[0]
-        return cls(
-            contexts=torch.stack([cast(Tensor, each.context) for each in recommendations]),
-            X=torch.cat([each.X for each in recommendations]),
-            mean=first.X.new_tensor([each.mean for each in recommendations]),
-            standard_deviation=first.X.new_tensor(
-                [each.standard_deviation for each in recommendations]
-            ),
-            t=first.t,
-            minimize=first.minimize,
-            labels=first.labels,
-        )
+    @property
+    def contexts(self) -> Tensor:
+        """The contexts, ``m x c``."""
+        return torch.stack([cast(Tensor, each.context) for each in self.recommendations])
+
+    @property
+    def X(self) -> Tensor:
+        """The actions, ``m x d``, one for each context."""
+        return torch.cat([each.X for each in self.recommendations])
+
+    @property
+    def mean(self) -> Tensor:
+        """Posterior means there, ``m``, in units of the outcome."""
+        return self.X.new_tensor([each.mean for each in self.recommendations])
+
+    @property
+    def standard_deviation(self) -> Tensor:
+        """Posterior standard deviations there, ``m``."""
+        return self.X.new_tensor([each.standard_deviation for each in self.recommendations])
+
+    @property
+    def t(self) -> float:
+        """The time."""
+        return self.recommendations[0].t
 
     def __len__(self) -> int:
-        return len(self.contexts)
+        return len(self.recommendations)
 
     def __getitem__(self, place: int) -> Recommendation:
         """Return the recommendation for the context in row ``place``."""
-        return Recommendation(
-            X=self.X[place].unsqueeze(0),
-            mean=self.mean[place].item(),
-            standard_deviation=self.standard_deviation[place].item(),
-            t=self.t,
-            context=self.contexts[place],
-            minimize=self.minimize,
-            labels=self.labels,
-        )
+        return self.recommendations[place]
 
     @property
     def best(self) -> Recommendation:
         """Recommendation with the best mean across contexts, where the context can be chosen."""
-        return self[int(argmax(-self.mean if self.minimize else self.mean))]
+        return self[int(argmax(-self.mean if self[0].minimize else self.mean))]
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per context: context, action, mean, standard deviation, time."""
         import pandas as pd
 
-        return pd.DataFrame([self[place].to_row() for place in range(len(self))])
+        return pd.DataFrame([each.to_row() for each in self.recommendations])
 
     def to_csv(self, path: str | Path) -> None:
         """Write :meth:`to_frame` as CSV."""

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tvbo.kernels.temporal import check_forgetting_rate
 from tvbo.spaces.observations import Observations
-from tvbo.values import check_positive
+from tvbo.values import check_positive, check_probability
 
 
 @dataclass(frozen=True)
@@ -286,8 +286,7 @@ class StaleCutoff(Retention):
 
     def __post_init__(self) -> None:
         check_forgetting_rate(self.forgetting_rate)
-        if not 0 < self.tol < 1:
-            raise ValueError(f"Expected tol in (0, 1). Got {self.tol}.")
+        check_probability(tol=self.tol)
 
     def keep(self, observations: Observations, model: Model | None, t: float) -> Tensor:
         """Return True for the observations whose weight exceeds ``tol``."""

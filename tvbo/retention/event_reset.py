@@ -18,6 +18,7 @@ from torch import Tensor
 
 from tvbo.retention.base import Admission, Prediction, Rejection
 from tvbo.spaces.observations import Observations
+from tvbo.values import check_probability
 
 ROUNDING = 1e-9
 """Difference up to which two odds, or two probabilities, are equal; and relative difference up to
@@ -87,16 +88,11 @@ class EventReset(Admission):
     """
 
     def __init__(self, false_alarm_rate: float = 1e-3, *, band: float = 0.95, outside: float = 0.5):
-        if not 0 < band < 1:
-            raise ValueError(f"Expected band in (0, 1), a probability. Got {band}.")
+        check_probability(band=band, false_alarm_rate=false_alarm_rate)
         if not 1 - band < outside < 1:
             raise ValueError(
                 f"Expected outside in ({1 - band:g}, 1), above the share 1 - band that a right "
                 f"model leaves outside. Got {outside}."
-            )
-        if not 0 < false_alarm_rate < 1:
-            raise ValueError(
-                f"Expected false_alarm_rate in (0, 1), per outcome. Got {false_alarm_rate}."
             )
         self.band = band
         self.outside = outside
@@ -127,8 +123,7 @@ class EventReset(Admission):
         Raises:
             ValueError: if ``probability`` lies outside (0, 1).
         """
-        if not 0 < probability < 1:
-            raise ValueError(f"Expected a probability in (0, 1). Got {probability}.")
+        check_probability(probability=probability)
         # The transition probabilities between statistics without an alarm.
         transitions = torch.zeros(self.threshold, self.threshold, dtype=torch.float64)
         for g in range(self.threshold):

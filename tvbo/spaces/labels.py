@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -16,7 +15,6 @@ import numpy as np
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from torch import Tensor
 
-from tvbo.spaces.observations import check_finite
 from tvbo.spaces.parameters import Parameters
 from tvbo.spaces.times import ISO_8601, from_iso, parse_timedelta
 from tvbo.values import Named, as_number, as_numbers, check_names, is_named
@@ -231,18 +229,8 @@ class Labels:
 
     def to_row(self, X: Tensor, t: float, context: Tensor | None) -> dict[str, Any]:
         """Return time, action ``1 x d`` and context ``c`` by column of a table."""
-        row: dict[str, Any] = {"t": self.stamp(t)}
-        for parameters, columns, name in (
-            (self.actions, X, "action"),
-            (self.contexts, context, "context"),
-        ):
-            if columns is None:
-                continue
-            if parameters is not None:
-                row |= parameters.decode(columns)
-            else:
-                row |= {f"{name}_{i}": x for i, x in enumerate(columns.reshape(-1).tolist())}
-        return row
+        row = {"t": self.stamp(t)} | _by_name(self.actions, X, "action")
+        return row if context is None else row | _by_name(self.contexts, context, "context")
 
     def parameters(self, X: Tensor) -> dict[str, Any]:
         """Return the values of an action, ``1 x d``, by name.
@@ -259,21 +247,16 @@ class Labels:
 
     def columns(self, num_actions: int, num_contexts: int) -> list[str]:
         """Return the columns of actions and contexts in a table."""
-        actions, contexts = self.actions, self.contexts
-        return [
-            *_or_numbered(None if actions is None else actions.names, "action", num_actions),
-            *_or_numbered(None if contexts is None else contexts.names, "context", num_contexts),
-        ]
+        actions = None if self.actions is None else self.actions.names
+        contexts = None if self.contexts is None else self.contexts.names
+        return _or_numbered(actions, contexts, num_actions, num_contexts)
 
     def feature_names(self, num_actions: int, num_contexts: int) -> list[str]:
         """Return the names of the columns of a model's row but time."""
-        actions, contexts = self.actions, self.contexts
-        return [
-            *_or_numbered(None if actions is None else actions.column_names, "action", num_actions),
-            *_or_numbered(
-                None if contexts is None else contexts.column_names, "context", num_contexts
-            ),
-        ][: num_actions + num_contexts]
+        actions = None if self.actions is None else self.actions.column_names
+        contexts = None if self.contexts is None else self.contexts.column_names
+        names = _or_numbered(actions, contexts, num_actions, num_contexts)
+        return names[: num_actions + num_contexts]
 
     def to_json(self) -> dict[str, Any]:
         """Return the labels as plain data."""
@@ -324,7 +307,6 @@ class Labels:
                 f"Got {name}.shape={tuple(values.shape)}."
             )
         # Checked here, where they have the sign of the caller.
-        check_finite(name, values)
         least, most = (0.0, MAX_OUTCOME**2) if name == "Yvar" else (-MAX_OUTCOME, MAX_OUTCOME)
         if not ((least <= values) & (values <= most)).all():
             raise InputDataError(
@@ -347,9 +329,7 @@ class Labels:
                 )
             t = self.time.to_number(t)
         number = as_number("t", t)
-        if not math.isfinite(number):
-            raise InputDataError(f"Expected a finite time. Got t={number}.")
-        if abs(number) > LARGEST_TIME:
+        if not abs(number) <= LARGEST_TIME:
             raise InputDataError(
                 f"Expected a time between {-LARGEST_TIME:g} and {LARGEST_TIME:g}. Got t={number}."
             )
@@ -371,5 +351,19 @@ class Labels:
         return self.time.to_stamp(t) if self.time is not None and isinstance(t, int | float) else t
 
 
-def _or_numbered(names: list[str] | None, kind: str, width: int) -> list[str]:
-    return [f"{kind}_{i}" for i in range(width)] if names is None else names
+def _by_name(parameters: Parameters | None, row: Tensor, kind: str) -> dict[str, Any]:
+    """Return the values of an action or a context by name, numbered where they have none."""
+    if parameters is not None:
+        return parameters.decode(row)
+    return {f"{kind}_{i}": x for i, x in enumerate(row.reshape(-1).tolist())}
+
+
+def _or_numbered(
+    actions: list[str] | None, contexts: list[str] | None, num_actions: int, num_contexts: int
+) -> list[str]:
+    """Return names of actions and contexts, numbered where they have none."""
+    if actions is None:
+        actions = [f"action_{i}" for i in range(num_actions)]
+    if contexts is None:
+        contexts = [f"context_{i}" for i in range(num_contexts)]
+    return actions + contexts

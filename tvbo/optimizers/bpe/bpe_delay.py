@@ -31,7 +31,6 @@ from tvbo.trial import Trial
 from tvbo.values import (
     as_number,
     check_count,
-    check_not_negative,
     check_positive,
     check_probability,
 )
@@ -103,7 +102,7 @@ class BPEDelay(Optimizer):
         self.noise_variance = as_number("noise_variance", noise_variance)
         check_positive(noise_variance=self.noise_variance)
         check_count(horizon=horizon)
-        check_probability(delta)
+        check_probability(delta=delta)
         self.horizon, self.delta = int(horizon), delta
         if len(covar_module.batch_shape) > 0:
             raise BotorchTensorDimensionError(
@@ -133,13 +132,12 @@ class BPEDelay(Optimizer):
         self.num_rounds = len(exploration_rounds(self.horizon, shortest))
         self._width(num_arrived=1)  # which raises if it is not made for the search space
         self._posterior: RoundPosterior | None = None
-        self._rounds: list[dict[str, float]] = []
+        self._rounds: list[tuple[float, ...]] = []
         self._asked: dict[int, int] = {}
         self._delays: list[int] = []
         self._lost: list[int] = []
         self._arrived: dict[int, tuple[Tensor, float, float]] = {}
-        self._first = 1
-        self.plan = self._planned(None, first=1)
+        self.plan = self._planned(None)
 
     @property
     def survivors(self) -> Tensor:
@@ -215,9 +213,8 @@ class BPEDelay(Optimizer):
     def _choose(
         self, search_space: SearchSpace, q: int, t: float, context: Tensor | None
     ) -> Tensor:
-        number = self._num_asked + 1
-        if number == self._first + self.plan.length:
-            self._turn(number)
+        if len(self._left.chosen) == self.plan.length:
+            self._turn()
         return self._left.choose(self.generator)
 
     def _open_trial(self, trial: Trial) -> None:
@@ -235,7 +232,7 @@ class BPEDelay(Optimizer):
         if number is None:
             return
         self._delays.append(self._num_asked - number)
-        if number >= self._first:
+        if number > self._num_asked - len(self._left.chosen):
             outcome = observation.Y.item(), self._noise_of(observation)
             self._arrived[number] = (trial.X, *outcome)
 
@@ -244,24 +241,23 @@ class BPEDelay(Optimizer):
         if number is not None:
             self._lost.append(self._num_asked - number)
 
-    def _turn(self, first: int) -> None:
-        """End the round in progress and begin the next one with ask number ``first``."""
-        plan = self._planned(self.plan, first)
+    def _turn(self) -> None:
+        """End the round in progress and begin the next one."""
+        plan = self._planned(self.plan)
         left, posterior = self._ended(self.generator)
         counts = len(self._left.chosen), len(self._arrived), self._left.size, left.size
-        values = (self.plan.number, self.plan.q, self.plan.length, *counts)
-        self._rounds.append(dict(zip(COLUMNS, values, strict=True)))
+        self._rounds.append((self.plan.number, self.plan.q, self.plan.length, *counts))
         self._left, self._posterior = left, posterior or self._posterior
-        self.plan, self._first, self._arrived = plan, first, {}
+        self.plan, self._arrived = plan, {}
 
-    def _planned(self, previous: ExplorationRound | None, first: int) -> ExplorationRound:
-        """Return the plan of a round whose first ask is number ``first``."""
+    def _planned(self, previous: ExplorationRound | None) -> ExplorationRound:
+        """Return the plan of a round that begins with the next ask."""
         bound = self.delay
         if isinstance(bound, EstimatedDelay):
-            awaited = [first - 1 - number for number in self._asked.values()] + self._lost
+            awaited = [self._num_asked - number for number in self._asked.values()] + self._lost
             bound = bound.given(self._delays, awaited)
         wait = bound.upper_bound(self.horizon, self.delta)
-        return next_round(self.horizon, wait, previous, self.horizon - first + 1)
+        return next_round(self.horizon, wait, previous, self.horizon - self._num_asked)
 
     def _if_ended(self) -> tuple[SurvivingSet, RoundPosterior | None]:
         """Return what would be left if the round ended now, and the posterior of its outcomes."""
@@ -355,11 +351,7 @@ def exploration_rounds(horizon: int, upper_bound: float) -> tuple[ExplorationRou
         horizon: T.
         upper_bound: :math:`u_T`, an upper bound on the delay, in rounds.
 
-    Raises:
-        ValueError: if an argument is out of range.
     """
-    check_count(horizon=horizon)
-    check_not_negative(upper_bound=upper_bound)
     rounds: list[ExplorationRound] = []
     remaining = int(horizon)
     while remaining > 0:
