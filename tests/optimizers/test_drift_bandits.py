@@ -8,8 +8,7 @@ from botorch.exceptions.errors import InputDataError
 
 from tvbo.optimizers.constant_rules import FixedAction, LastBest
 from tvbo.optimizers.drift_bandits import (
-    DiscountedUCB,
-    SlidingWindowUCB,
+    DriftUCB,
     d_ucb_discount,
     sw_ucb_window,
 )
@@ -21,11 +20,10 @@ BOUNDS = (-1.0, 3.0)
 B = BOUNDS[1] - BOUNDS[0]
 
 
-def bandit(name, seed=0, **options):
+def bandit(seed=0, **options):
     generator = torch.Generator().manual_seed(seed)
-    kind = {"sw_ucb": SlidingWindowUCB, "d_ucb": DiscountedUCB}[name]
     given = {"reward_bounds": BOUNDS, "generator": generator}
-    return kind(FiniteSpace(ARMS), **given | options)
+    return DriftUCB(FiniteSpace(ARMS), **given | options)
 
 
 def paper_index(plays, t, weight, padding, xi):
@@ -54,7 +52,7 @@ RULES = {
 @pytest.mark.parametrize("seed", range(3))
 def test_plays_the_largest_index_of_the_paper(name, seed):
     options, weight, padding, xi = RULES[name]
-    optimizer = bandit(name, seed, **options)
+    optimizer = bandit(seed, **options)
     noise = torch.Generator().manual_seed(seed)
     plays = []
     # Steps of unequal length; the window empties of all arms once.
@@ -74,7 +72,7 @@ def test_plays_the_largest_index_of_the_paper(name, seed):
 @pytest.mark.parametrize("name", RULES)
 def test_outcomes_count_from_when_they_were_asked_whenever_they_come(name):
     options, weight, _, _ = RULES[name]
-    in_order, late = bandit(name, **options), bandit(name, **options)
+    in_order, late = bandit(**options), bandit(**options)
     plays = [(float(t), t % K, 0.1 * t) for t in range(1, 12)]
     for order, optimizer in ((plays, in_order), (plays[6:] + plays[:6], late)):
         for t, arm, outcome in order:
@@ -91,7 +89,7 @@ def test_outcomes_count_from_when_they_were_asked_whenever_they_come(name):
 @pytest.mark.parametrize("seed", range(2))
 def test_follows_a_change_of_the_best_arm(name, seed):
     options = {"sw_ucb": {"window": 60}, "d_ucb": {"discount": 0.97}}[name]
-    optimizer = bandit(name, seed, exploration=0.05, **options)
+    optimizer = bandit(seed, exploration=0.05, **options)
     chosen = []
     for t in range(1, 501):
         best = 1 if t <= 250 else 3
@@ -113,13 +111,15 @@ def test_tuning_is_the_papers():
     [
         ("sw_ucb", {"window": 0.0}),
         ("d_ucb", {"discount": 1.0}),
+        ("neither", {}),
+        ("both", {"window": 9, "discount": 0.9}),
         ("d_ucb", {"discount": 0.9, "exploration": -1.0}),
         ("sw_ucb", {"window": 9, "reward_bounds": (1.0, 1.0)}),
     ],
 )
 def test_bad_parameters(name, options):
     with pytest.raises(ValueError):
-        bandit(name, **options)
+        bandit(**options)
 
 
 @pytest.mark.parametrize("seed", range(3))

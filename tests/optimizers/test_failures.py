@@ -10,7 +10,7 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 from tvbo import recipes
 from tvbo.optimizers import Optimizer
 from tvbo.optimizers.constant_rules import LastBest
-from tvbo.optimizers.drift_bandits import DiscountedUCB, SlidingWindowUCB
+from tvbo.optimizers.drift_bandits import DriftUCB
 from tvbo.spaces import FiniteSpace
 
 GRID = torch.linspace(0.0, 1.0, 21, dtype=torch.float64).unsqueeze(-1)
@@ -67,8 +67,8 @@ def test_nor_with_learned_hyperparameters():
 def test_nor_by_a_bandit():
     arms = FiniteSpace(GRID)
     for optimizer in (
-        SlidingWindowUCB(arms, 100.0, (0.0, 1.0)),
-        DiscountedUCB(arms, 0.99, (0.0, 1.0)),
+        DriftUCB(arms, (0.0, 1.0), 100.0),
+        DriftUCB(arms, (0.0, 1.0), discount=0.99),
         LastBest(arms),
     ):
         assert play(optimizer, 40, fail, best=0.3) <= 18

@@ -10,7 +10,7 @@ from gpytorch.kernels import RBFKernel
 
 from tvbo import recipes
 from tvbo.optimizers import GPOptimizer, IgnorePending, Optimizer
-from tvbo.optimizers.drift_bandits import SlidingWindowUCB
+from tvbo.optimizers.drift_bandits import DriftUCB
 from tvbo.retention import Reset, SizeLimit, SlidingWindow
 from tvbo.spaces import FiniteSpace
 from tvbo.storage import JournalReader, trials_of
@@ -119,7 +119,7 @@ MAKERS = {
     "constrained": lambda: recipes.tv_gp_ucb(
         **FINITE, retention=SlidingWindow(4), constraints={"load": (None, 9.0)}
     ),
-    "sw_ucb": lambda: SlidingWindowUCB(FiniteSpace(CHOICES), 4.0, (-2, 2)),
+    "sw_ucb": lambda: DriftUCB(FiniteSpace(CHOICES), (-2, 2), 4.0),
     "random_search": lambda: recipes.random_search(bounds=[(0.0, 1.0)]),
 }
 

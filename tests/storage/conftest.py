@@ -12,7 +12,7 @@ from gpytorch.kernels import RBFKernel
 from tvbo import recipes
 from tvbo.optimizers import Optimizer, RefitEvery
 from tvbo.optimizers.constant_rules import LastBest
-from tvbo.optimizers.drift_bandits import DiscountedUCB, SlidingWindowUCB
+from tvbo.optimizers.drift_bandits import DriftUCB
 from tvbo.spaces import FiniteSpace
 from tvbo.storage.database import EVENT_COLUMNS
 from tvbo.storage.event import chained, digest_of
@@ -51,8 +51,8 @@ MAKERS = {
         context_kernel=kernel(),
         noise_variance=0.01,
     ),
-    "sw_ucb": lambda: SlidingWindowUCB(FiniteSpace(ARMS), 30.0, (-9.0, 9.0)),
-    "d_ucb": lambda: DiscountedUCB(FiniteSpace(ARMS), 0.95, (-9.0, 9.0)),
+    "sw_ucb": lambda: DriftUCB(FiniteSpace(ARMS), (-9.0, 9.0), 30.0),
+    "d_ucb": lambda: DriftUCB(FiniteSpace(ARMS), (-9.0, 9.0), discount=0.95),
     "last_best": lambda: LastBest(FiniteSpace(ARMS)),
 }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 
 import torch
 from torch import Generator, Tensor
@@ -18,7 +17,7 @@ from tvbo.values import check_not_negative, check_positive, check_probability
 
 
 class DriftUCB(Optimizer):
-    r"""Base class of UCB rules that forget (Garivier, Moulines, 2011).
+    r"""SW-UCB and D-UCB, rules that forget (Garivier, Moulines, 2011, Sections 3.2 and 3.1).
 
     At time ``t`` it plays the arm with the largest
 
@@ -26,30 +25,36 @@ class DriftUCB(Optimizer):
         \frac{1}{N_i} \sum_{s : I_s = i} w_s X_s + c B \sqrt{\frac{\xi \log n}{N_i}}, \qquad
         N_i = \sum_{s : I_s = i} w_s, \quad n = \sum_i N_i,
 
-    over the outcomes :math:`X_s` observed so far, with weights :math:`w_s` that a subclass defines.
-    An arm whose :math:`N_i` is zero comes first. Among ties the generator decides. A trial that
-    failed or expired counts as one with the lowest reward, which the paper does not know.
+    over the outcomes :math:`X_s` observed so far. With a window τ (SW-UCB), those of the last τ
+    units of time weigh 1, older ones nothing, and ``c = 1``: where ``t`` counts rounds, n is
+    :math:`\min(t - 1, \tau)` as in the paper. With a discount γ (D-UCB), one of age ``a`` weighs
+    :math:`\gamma^a`, and ``c = 2``; a log of n below one counts as 0. An arm whose :math:`N_i` is
+    zero comes first. Among ties the generator decides. A trial that failed or expired counts as one
+    with the lowest reward, which the paper does not know.
 
     Args:
         search_space: The arms.
         reward_bounds: Lowest and highest reward to expect; their difference is B. An outcome beyond
             them is learned from as it is.
+        window: τ, in units of time; see :func:`sw_ucb_window`.
+        discount: γ per unit of time, in (0, 1), instead of a window; see :func:`d_ucb_discount`.
         exploration: ξ, at least 0; the paper's theorems ask for more than 1/2.
         generator: Source of the draws among ties; default a fresh one with seed 0.
         contexts: The contexts to expect, which are ignored.
 
     Raises:
-        ValueError: if an argument is out of range.
+        ValueError: if an argument is out of range, or not exactly one of window and discount is
+            given.
     """
 
     search_space: FiniteSpace
-    padding: float
-    """Factor ``c`` of the second term."""
 
     def __init__(
         self,
         search_space: FiniteSpace,
         reward_bounds: tuple[float, float],
+        window: float | None = None,
+        discount: float | None = None,
         exploration: float = 0.5,
         generator: Generator | None = None,
         contexts: SearchSpace | None = None,
@@ -59,7 +64,16 @@ class DriftUCB(Optimizer):
         if not -math.inf < low < high < math.inf:
             raise ValueError(f"Expected finite reward_bounds (low, high). Got {reward_bounds}.")
         check_not_negative(exploration=exploration)
+        if (window is None) == (discount is None):
+            raise ValueError(f"Expected either window or discount. Got {window} and {discount}.")
         self.reward_bounds = (float(low), float(high))
+        self.window, self.discount = math.inf, 1.0
+        if window is not None:
+            check_positive(window=window)
+            self.window = float(window)
+        if discount is not None:
+            check_probability(discount=discount)
+            self.discount = float(discount)
         self.exploration = exploration
         # Times, arms and rewards, of which ``reward_bounds`` are 0 and 1.
         self._outcomes = torch.empty(0, 3, dtype=torch.float64)
@@ -69,9 +83,9 @@ class DriftUCB(Optimizer):
         """True: trials without an outcome count for nothing."""
         return True
 
-    @abstractmethod
     def weights(self, ages: Tensor) -> Tensor:
         """Return the weights of outcomes of some ages, ``n``."""
+        return torch.where(ages <= self.window, self.discount**ages, 0.0)
 
     def weighted_sums(self, t: float) -> tuple[Tensor, Tensor]:
         """Return the weights' sum and the weighted sum of the rewards of each arm at time ``t``.
@@ -89,7 +103,8 @@ class DriftUCB(Optimizer):
         counts, totals = self.weighted_sums(t)
         # Discounted counts sum to less than one after a single outcome.
         log_n = math.log(max(1.0, counts.sum().item()))
-        width = self.padding * (self.exploration * log_n / counts).sqrt()
+        padding = 2.0 if self.discount < 1 else 1.0
+        width = padding * (self.exploration * log_n / counts).sqrt()
         index = torch.where(counts > 0, totals / counts + width, math.inf)
         return self.search_space.choices[[int(argmax(index, self.generator))]].clone()
 
@@ -105,82 +120,6 @@ class DriftUCB(Optimizer):
         # No ask comes before the newest outcome, so that those without weight are of no use.
         newest = max(trial.t, self._newest_observed[0])
         self._outcomes = outcomes[self.weights(newest - outcomes[:, 0]) > 0]
-
-
-class SlidingWindowUCB(DriftUCB):
-    r"""SW-UCB: the outcomes of the last τ units of time weigh 1, older ones nothing.
-
-    Algorithm of Garivier and Moulines (2011), Section 3.2, with ``c = 1``. Where ``t`` counts
-    rounds, n is :math:`\min(t - 1, \tau)` as there.
-
-    Args:
-        search_space: The arms.
-        window: τ, in units of time; see :func:`sw_ucb_window`.
-        reward_bounds: Lowest and highest reward to expect.
-        exploration: ξ.
-        generator: Source of the draws among ties; default a fresh one with seed 0.
-        contexts: The contexts to expect, which are ignored.
-
-    Raises:
-        ValueError: if an argument is out of range.
-    """
-
-    padding = 1.0
-
-    def __init__(
-        self,
-        search_space: FiniteSpace,
-        window: float,
-        reward_bounds: tuple[float, float],
-        exploration: float = 0.5,
-        generator: Generator | None = None,
-        contexts: SearchSpace | None = None,
-    ):
-        super().__init__(search_space, reward_bounds, exploration, generator, contexts)
-        check_positive(window=window)
-        self.window = float(window)
-
-    def weights(self, ages: Tensor) -> Tensor:
-        """Return 1 within the window, and 0 for what is older."""
-        return (ages <= self.window).double()
-
-
-class DiscountedUCB(DriftUCB):
-    r"""D-UCB: an outcome of age ``a`` weighs :math:`\gamma^a`.
-
-    Algorithm of Garivier and Moulines (2011), Section 3.1, with ``c = 2``. A log of n below one
-    counts as 0.
-
-    Args:
-        search_space: The arms.
-        discount: γ per unit of time, in (0, 1); see :func:`d_ucb_discount`.
-        reward_bounds: Lowest and highest reward to expect.
-        exploration: ξ.
-        generator: Source of the draws among ties; default a fresh one with seed 0.
-        contexts: The contexts to expect, which are ignored.
-
-    Raises:
-        ValueError: if an argument is out of range.
-    """
-
-    padding = 2.0
-
-    def __init__(
-        self,
-        search_space: FiniteSpace,
-        discount: float,
-        reward_bounds: tuple[float, float],
-        exploration: float = 0.5,
-        generator: Generator | None = None,
-        contexts: SearchSpace | None = None,
-    ):
-        super().__init__(search_space, reward_bounds, exploration, generator, contexts)
-        check_probability(discount=discount)
-        self.discount = float(discount)
-
-    def weights(self, ages: Tensor) -> Tensor:
-        """Return the discount to the power of the age."""
-        return self.discount**ages
 
 
 def sw_ucb_window(horizon: int, num_changes: int = 1) -> float:

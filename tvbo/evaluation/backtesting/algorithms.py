@@ -19,8 +19,7 @@ from tvbo.logs.panel_report import describe_season
 from tvbo.optimizers import Optimizer, RandomSearch
 from tvbo.optimizers.constant_rules import FixedAction, LastBest
 from tvbo.optimizers.drift_bandits import (
-    DiscountedUCB,
-    SlidingWindowUCB,
+    DriftUCB,
     d_ucb_discount,
     sw_ucb_window,
 )
@@ -90,10 +89,10 @@ class PanelAlgorithm:
             step = _round_length(times)
             if self.name == "sw_ucb":
                 window = sw_ucb_window(self.horizon) * step
-                optimizer = SlidingWindowUCB(space, window, bounds, generator=generator)
+                optimizer = DriftUCB(space, bounds, window, generator=generator)
             else:
                 discount = d_ucb_discount(self.horizon) ** (1 / step)
-                optimizer = DiscountedUCB(space, discount, bounds, generator=generator)
+                optimizer = DriftUCB(space, bounds, discount=discount, generator=generator)
         # The newest training value of each arm is known, so that it need not be tried.
         for arm, column in enumerate(values.mT):
             read = (~column.isnan()).nonzero()

@@ -25,6 +25,9 @@ MIN_NOISE_SHARE = 10 * CERTAIN
 """Share of the largest prior variance: with less noise, rounding may make the covariance of a long
 round's outcomes indefinite."""
 
+MAX_CACHED_ENTRIES = 25_000_000
+"""Entries up to which the whole covariance is stored: 200 MB, of 5,000 actions left."""
+
 NUM_SOBOL_POINTS = 4096
 """Number of Sobol points in the box, of which the share left measures the region."""
 
@@ -101,7 +104,7 @@ class SurvivingSet:
     one more point adds one row to V, and takes its square off the variances
     :math:`\sigma^2_{k,r}`. A choice costs O(k m) for m actions left, without a solve.
 
-    No tensor is changed in place, so that a copy may end a round on trial.
+    Nothing is changed in place but by :meth:`condition`, so that a copy may end a round on trial.
 
     Args:
         X: The actions, ``n x d``.
@@ -121,6 +124,7 @@ class SurvivingSet:
         self.noise_variance = noise_variance
         self.max_variance = covar_module(X, diag=True).max().item()
         check_positive(max_variance=self.max_variance)
+        self._covar: Tensor | None = None
         self.start()
 
     @property
@@ -147,12 +151,14 @@ class SurvivingSet:
 
     def condition(self, X: Tensor) -> None:
         """Add an action left, ``1 x d``, to the chosen ones."""
-        white, variance = self._given_round(X)
-        covar = to_dense(self.covar_module(X, self.X))
-        row = (covar - white @ self._V) / (variance + self.noise_variance).sqrt()
-        self._V = torch.cat([self._V, row])
-        self.variance = self.variance - row[0].square()
-        self.chosen = torch.cat([self.chosen, X])
+        if self._covar is None and len(self.X) ** 2 <= MAX_CACHED_ENTRIES:
+            self._covar = to_dense(self.covar_module(self.X, self.X))
+        place = int(torch.nonzero((self.X == X).all(dim=-1)))
+        covar = (
+            to_dense(self.covar_module(X, self.X))[0] if self._covar is None else self._covar[place]
+        )
+        white = self._V[: len(self.chosen), place]
+        self._append(X, covar, white, self.variance[place])
 
     def best(self, posterior: RoundPosterior) -> Tensor:
         """Return the action left with the largest posterior mean, ``1 x d``."""
@@ -164,12 +170,18 @@ class SurvivingSet:
         # Actions that reach it but for rounding are kept: the maximizer may be among them.
         kept = upper >= lower.max() - _slack(lower, upper)
         self.X = self.X[kept]
+        self._covar = None if self._covar is None else self._covar[kept][:, kept]
         self.start()
 
-    def _given_round(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the column of V of an action left, ``1 x d``, and its variance."""
-        place = int(torch.nonzero((self.X == X).all(dim=-1)))
-        return self._V[:, place], self.variance[place]
+    def _append(self, X: Tensor, covar: Tensor, white: Tensor, variance: Tensor) -> None:
+        """Add a point with its covariances, its column of V, and its variance."""
+        count = len(self.chosen)
+        if count == len(self._V):
+            self._V = torch.cat([self._V, self._V.new_empty(max(count, 64), len(self.X))])
+        row = (covar - white @ self._V[:count]) / (variance + self.noise_variance).sqrt()
+        self._V[count] = row
+        self.variance -= row.square()
+        self.chosen = torch.cat([self.chosen, X])
 
 
 class SurvivingRegion(SurvivingSet):
@@ -207,7 +219,7 @@ class SurvivingRegion(SurvivingSet):
         self._sobol = sobol.to(self.box)
         super().__init__(self._sobol, covar_module, noise_variance)
         self._unit: float = self.max_variance**0.5
-        self._margin = MARGIN_SHARE * self._unit
+        self._margin: float = MARGIN_SHARE * self._unit
         self.constraints: tuple[tuple[RoundPosterior, float], ...] = ()
 
     @property
@@ -226,6 +238,12 @@ class SurvivingRegion(SurvivingSet):
             return point
         posterior = self._given_chosen()
         return self._maximize(point, lambda X: posterior.moments(X)[1].square(), self._unit**2)
+
+    def condition(self, X: Tensor) -> None:
+        """Add a point of the region, ``1 x d``, to the chosen ones."""
+        covar = to_dense(self.covar_module(X, self.X))[0]
+        white = self._given_chosen().whitened(X)[:, 0]
+        self._append(X, covar, white, self.covar_module(X, diag=True)[0] - white.square().sum())
 
     def best(self, posterior: RoundPosterior) -> Tensor:
         """Return the point of the region with the largest posterior mean found, ``1 x d``."""
@@ -248,12 +266,6 @@ class SurvivingRegion(SurvivingSet):
         self._sobol = self._sobol[self._is_inside(self._sobol, self._margin)]
         self._fill(torch.cat([points, peaks]), generator)
         self.start()
-
-    def _given_round(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the column of V of a point of the region, ``1 x d``, and its variance."""
-        white = self._given_chosen().whitened(X)[:, 0]
-        variance: Tensor = self.covar_module(X, diag=True)[0] - white.square().sum()
-        return white, variance
 
     def _given_chosen(self) -> RoundPosterior:
         """Return the posterior given the points of this round, as if their outcomes were 0."""
