@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from csv import QUOTE_NONNUMERIC
 from datetime import UTC, datetime
 from pathlib import Path
@@ -48,8 +47,7 @@ def show(
     with JournalReader(run) as journal:
         trials = trials_of(journal)
         _print_summary(journal, trials)
-        newest = deque(journal.events(after=max(0, journal.num_good - last)))
-        if newest:
+        if newest := list(journal.events(after=max(0, journal.num_good - last))):
             print_values("Newest events", {str(seq): event for seq, event in newest})
         _warn_of_damage(journal)
 
@@ -130,10 +128,11 @@ def _best(trial: pd.Series, outcome: float, labels: Labels) -> str:
         # The record of its ask is in the damaged part of the journal.
         return words + ", opened before the journal"
     if labels.actions is None:
-        action = [f"{value:.4g}" for name, value in trial.items() if name.startswith("action_")]
-        return words + f" at t = {_number(trial.t)}, X = [{', '.join(action)}]"
-    action = [f"{name} = {_number(trial[name])}" for name in labels.actions.names]
-    return words + f" at t = {_number(trial.t)}, {', '.join(action)}"
+        X = [f"{value:.4g}" for name, value in trial.items() if name.startswith("action_")]
+        action = f"X = [{', '.join(X)}]"
+    else:
+        action = ", ".join(f"{name} = {_number(trial[name])}" for name in labels.actions.names)
+    return f"{words} at t = {_number(trial.t)}, {action}"
 
 
 def _number(value: object) -> str:

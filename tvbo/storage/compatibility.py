@@ -68,10 +68,8 @@ def check_compatibility(recorded: Recorded, given: Recorded, path: Path) -> None
 
 
 def _all_differences(one: Recorded, two: Recorded) -> Iterator[Difference]:
-    if type(one) is not type(two):
-        yield "class", type(one), type(two)
-        return
     compared: dict[tuple[int, int], Any] = {}
+    yield from _differences("class", type(one), type(two), compared)
     for name in PROBLEM:
         yield from _differences(name, getattr(one, name), getattr(two, name), compared)
     yield from _differences("", one, two, compared)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import operator
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -103,20 +104,18 @@ def _of_journal(path: Path, like: Optimizer | None) -> RecordedRun:
 
 def _of_history(history: History, optimizer: GPOptimizer) -> RecordedRun:
     """Return the calls of a history: the ends of trials are placed by the asks before them."""
-    records: list[Event] = []
     kinds: dict[str, Any] = {status: kind for kind, status in ENDINGS.items()}
-    ended = sorted((r for r in history.rounds if r.status in kinds), key=lambda r: r.ended_after)
-    for number, opened in enumerate([*history.rounds, None]):
-        while ended and (opened is None or ended[0].ended_after <= number):
-            r = ended.pop(0)
+    placed: list[tuple[int, bool, Event]] = []
+    for number, r in enumerate(history.rounds):
+        # One that was open before the run was asked by another model than is known here.
+        was_open = r.model_size == 0 and r.ask_seconds == 0
+        placed.append((number, True, Event.of("attach" if was_open else "ask", r.trial)))
+        if r.status in kinds:
             told = r.status == "told"
             Y, Yvar = (r.reward,) if told else (), () if r.variance is None else (r.variance,)
-            reason = "" if told else r.reason or r.status
-            records.append(Event.of(kinds[r.status], r.trial, Y, Yvar, reason))
-        if opened is not None:
-            # One that was open before the run was asked by another model than is known here.
-            was_open = opened.model_size == 0 and opened.ask_seconds == 0
-            records.append(Event.of("attach" if was_open else "ask", opened.trial))
+            end = Event.of(kinds[r.status], r.trial, Y, Yvar, "" if told else r.reason or r.status)
+            placed.append((r.ended_after, False, end))
+    records = [record for *_, record in sorted(placed, key=operator.itemgetter(0, 1))]
     return RecordedRun(
         optimizer,
         records,
@@ -171,9 +170,13 @@ def _checked(optimizer: object) -> GPOptimizer:
 
 
 def _made_again(thing: Any) -> Any:
-    """Call the constructor with the arguments that an object was made with, as it keeps them."""
+    """Return a copy of a value; parts of an optimizer are made from their arguments, unused."""
+    if type(thing) is tuple:
+        return tuple(map(_made_again, thing))
     if isinstance(thing, Chain):
         return Chain(*map(_made_again, thing.policies))
+    if not isinstance(thing, (Optimizer, ModelFitter, OutcomeModel, PosteriorState, Retention)):
+        return deepcopy(thing)
     parameters = list(inspect.signature(type(thing)).parameters)
     if missing := [name for name in parameters if not hasattr(thing, name)]:
         raise DiagnosisError(
@@ -181,11 +184,4 @@ def _made_again(thing: Any) -> Any:
             f"{type(thing).__name__}, without {', '.join(missing)}: give an optimizer that was "
             "not yet in use, or a journal."
         )
-    arguments = {name: getattr(thing, name) for name in parameters}
-    parts = (ModelFitter, OutcomeModel, PosteriorState, Retention)
-    for name, value in arguments.items():
-        if isinstance(value, tuple) and value and isinstance(value[0], parts):
-            arguments[name] = tuple(map(_made_again, value))
-        else:
-            arguments[name] = _made_again(value) if isinstance(value, parts) else deepcopy(value)
-    return type(thing)(**arguments)
+    return type(thing)(**{name: _made_again(getattr(thing, name)) for name in parameters})
