@@ -9,13 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from tvbo.cli import panel as shared
-from tvbo.cli.app import (
-    check_outputs,
-    console,
-    note,
-    print_rows,
-    save_files,
-)
+from tvbo.cli.app import check_outputs, console, note, print_rows, save_files
 from tvbo.cli.fit import fit_log, note_on_rows
 from tvbo.evaluation import BacktestResult, backtest
 from tvbo.evaluation.backtesting.algorithms import panel_algorithms

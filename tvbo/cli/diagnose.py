@@ -7,15 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tvbo.cli.app import (
-    Run,
-    check_outputs,
-    console,
-    files_of,
-    note,
-    print_values,
-    save_files,
-)
+from tvbo.cli.app import Run, check_outputs, console, files_of, note, print_values, save_files
 from tvbo.evaluation import Diagnosis, diagnose
 from tvbo.plotting import plot_diagnosis, save_figure
 

@@ -11,14 +11,8 @@ import typer
 from gpytorch.kernels import MaternKernel, RBFKernel
 
 from tvbo.cli import panel as shared
-from tvbo.cli.app import (
-    announced,
-    check_outputs,
-    note,
-    print_values,
-    save_files,
-)
-from tvbo.logs import DriftFit, PanelFit, fit_drift, fit_drift_by
+from tvbo.cli.app import announced, check_outputs, note, print_values, save_files, working
+from tvbo.logs import DriftFit, PanelFit, fit_drift, fit_drift_by, fit_panel
 from tvbo.logs.drift_fit import fit_panel_drift
 from tvbo.logs.groups import FitOptions, GroupedDriftFit
 from tvbo.logs.outliers import clipped
@@ -117,9 +111,17 @@ def fit(
         arms = panel_table.arms
         shared.note_on_steps(panel_table)
         if has_model:
-            model = shared.fit_panel_table(
-                panel_table, temporal or "auto", season or "auto", drop_missing
-            )
+            with working("fitting the panel") as on_step:
+                model = fit_panel(
+                    panel_table.values,
+                    panel_table.axis.times,
+                    season=shared.parse_season(season or "auto", panel_table.axis.unit),
+                    temporal_kernel=temporal or "auto",
+                    time_unit=panel_table.axis.unit,
+                    origin=panel_table.axis.origin,
+                    drop_missing=drop_missing,
+                    on_step=on_step,
+                )
         result = _fit_panel(panel_table, noise_variance, level)
     else:
         shared.reject_options(command, "a long log", "resample season")

@@ -1,4 +1,4 @@
-"""The model of a panel on the command line, and what ``tvbo fit`` and ``backtest`` share."""
+"""What ``tvbo fit`` and ``tvbo backtest`` share: options, seasons, the forms that were compared."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from tvbo.cli.app import note, print_rows, working
-from tvbo.logs import PanelFit, fit_panel
+from tvbo.cli.app import note, print_rows
+from tvbo.logs import PanelFit
 from tvbo.logs.forms import DriftComparison
 from tvbo.logs.reading import TableError
 from tvbo.logs.reading.log import PanelTable
@@ -49,33 +49,6 @@ Season = Annotated[
     str | None,
     typer.Option(help="Period of the season: 1D, a number of units, auto (default) or none."),
 ]
-
-
-def fit_panel_table(
-    table: PanelTable, temporal: TemporalName, season: str, drop_missing: bool
-) -> PanelFit:
-    """Fit the model of a panel.
-
-    Args:
-        table: The panel.
-        temporal: Form of the drift.
-        season: As of :func:`parse_season`.
-        drop_missing: Whether to leave out times with an empty cell.
-
-    Raises:
-        TableError: if the season is not as expected.
-    """
-    with working("fitting the panel") as on_step:
-        return fit_panel(
-            table.values,
-            table.axis.times,
-            season=parse_season(season, table.axis.unit),
-            temporal_kernel=temporal,
-            time_unit=table.axis.unit,
-            origin=table.axis.origin,
-            drop_missing=drop_missing,
-            on_step=on_step,
-        )
 
 
 def note_on_steps(table: PanelTable) -> None:

@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tvbo.cli.app import (
-    Run,
-    check_outputs,
-    files_of,
-    note,
-    print_values,
-    saving,
-)
+from tvbo.cli.app import Run, check_outputs, files_of, note, print_values, saving
 from tvbo.plotting import save_figure
 from tvbo.plotting.runs import plot_run
 from tvbo.spaces.labels import Labels

@@ -12,17 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from tvbo.cli.app import Run, check_outputs, console, files_of, note, saving, short
-from tvbo.cli.options import (
-    As,
-    Context,
-    Space,
-    Time,
-    Wait,
-    context_of,
-    outcome_of,
-    plain,
-    time_of,
-)
+from tvbo.cli.options import As, Context, Space, Time, Wait, context_of, outcome_of, plain, time_of
 from tvbo.cli.space_file import SPACE, SpaceError, optimizer_of, optimizer_of_run, read_text
 from tvbo.optimizers import GPOptimizer, Trial
 from tvbo.storage import JournalReader

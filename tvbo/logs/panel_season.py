@@ -12,13 +12,7 @@ from tvbo.logs.panel_data import PanelData
 from tvbo.logs.panel_evidence import Comparison
 from tvbo.logs.panel_search import FittedPanel
 from tvbo.logs.panel_terms import spectrum
-from tvbo.logs.season import (
-    MAX_HARMONICS,
-    PeriodicSeason,
-    Season,
-    SegmentProfile,
-    WorkweekSeason,
-)
+from tvbo.logs.season import MAX_HARMONICS, PeriodicSeason, Season, SegmentProfile, WorkweekSeason
 from tvbo.spaces.times import duration, parse_timedelta
 
 if TYPE_CHECKING:
