@@ -8,8 +8,10 @@ import pandas as pd
 import pytest
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
+from botorch.sampling import SobolQMCNormalSampler
 from ConfigSpace import Float
-from gpytorch.kernels import RBFKernel
+from gpytorch.kernels import RBFKernel, ScaleKernel
+from torch import Size
 
 from tvbo import recipes, run
 from tvbo.optimizers import Optimizer
@@ -306,3 +308,33 @@ def test_an_infinite_outcome_is_named_as_it_was_told(minimize, outcome):
         optimizer.tell(trial, outcome)
     assert re.findall("-?inf", str(refused.value)) == [str(outcome)]
     assert optimizer.open_trials == (trial,)
+
+
+LARGE = ScaleKernel(kernel()).double()
+LARGE.outputscale = 2500.0
+MODELS = {
+    "averaged": lambda: recipes.tv_gp_ucb(bounds=NUMBERS, initial=0),
+    "contexts": lambda: recipes.tv_cgp_ucb(bounds=NUMBERS, context_bounds=[(0.0, 5.0)], initial=0),
+    "finite": lambda: recipes.tv_gp_ucb(
+        **FINITE, covar_module=LARGE, noise_variance=1.0, forgetting_rate=0.03
+    ),
+}
+
+
+@pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+def test_the_model_takes_and_predicts_outcomes_in_the_unit_of_the_user(make):
+    optimizer = make()
+    context = None if optimizer.contexts is None else [2.0]
+    for t in range(1, 9):
+        trial = optimizer.ask(float(t), context)
+        optimizer.tell(trial, 50 * outcome(trial))
+    trial = optimizer.ask(9.0, context)
+    model, rows = optimizer.model, optimizer.layout.rows(trial.X, 9.0, trial.context)
+    before = model.posterior(rows)
+    Y = before.mean + 3 * before.variance.sqrt()
+    after = model.condition_on_observations(rows, Y, torch.full_like(Y, 1e-4)).posterior(rows)
+    torch.testing.assert_close(after.mean, Y, rtol=0, atol=0.1 * before.variance.sqrt().item())
+    sampler = SobolQMCNormalSampler(Size([16]), seed=0)
+    fantasies = model.fantasize(rows, sampler).posterior(rows).mean.mean()
+    scale = 0.2 * before.variance.sqrt().item()
+    assert fantasies.item() == pytest.approx(before.mean.item(), abs=scale)

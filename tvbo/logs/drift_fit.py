@@ -353,7 +353,5 @@ def fit_panel_drift(
         mean=values.nanmean().item(),
         time_unit=time_unit,
         level=level,
-        # The covariance was estimated with them.
-        outliers=False,
         progress=progress,
     )

@@ -172,7 +172,10 @@ class EnsembleGP(OneOutputModel):
         """
         X = self._checked(X)
         Y, noise = self._outcomes(X, Y, noise)
-        return ConditionedGP(self.snapshot(), X, Y, noise)
+        new = ConditionedGP(self.snapshot(), X, Y, noise)
+        if hasattr(self, "outcome_transform"):
+            new.outcome_transform = self.outcome_transform
+        return new
 
     def snapshot(self) -> EnsembleGP:
         """Return a model that further observations of this one do not change."""
@@ -263,11 +266,12 @@ class EnsembleGP(OneOutputModel):
                     f"Got {name}.shape={tuple(value.shape)}."
                 )
             check_finite(name, value)
+        Y = self._transformed(Y.to(X)).squeeze(-1)
         if noise is None:
-            return Y.to(X).squeeze(-1), self._set_noise.unsqueeze(-1).expand(-1, X.shape[-2])
+            return Y, self._set_noise.unsqueeze(-1).expand(-1, X.shape[-2])
         if (noise < 0).any():
             raise InputDataError(f"Expected {noise_name} >= 0. Got {noise.min().item()}.")
-        return Y.to(X).squeeze(-1), noise.to(X).mT
+        return Y, self._transformed(noise.to(X), are_variances=True).mT
 
 
 class ConditionedGP(EnsembleGP):

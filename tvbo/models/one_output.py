@@ -35,8 +35,8 @@ class Normal(MultivariateNormal):
 class OneOutputModel(Model):
     """A BoTorch model of one output, in float64, whose hyperparameters are not learned by it.
 
-    As in :class:`botorch.models.SingleTaskGP`, it may have an ``outcome_transform``: then its
-    posterior is that of outcomes that are not transformed, and its parameters are not.
+    As in :class:`botorch.models.SingleTaskGP`, it may have an ``outcome_transform``: then it takes
+    and predicts outcomes that are not transformed, and its parameters are of transformed ones.
     """
 
     @property
@@ -123,6 +123,18 @@ class OneOutputModel(Model):
         if posterior_transform is not None:
             posterior = posterior_transform(posterior=posterior, X=X)
         return posterior
+
+    def _transformed(self, values: Tensor, are_variances: bool = False) -> Tensor:
+        """Return outcomes, or noise variances, ``... x 1``, in the unit of the parameters."""
+        of_outcomes = getattr(self, "outcome_transform", None)
+        if of_outcomes is None:
+            return values
+        scaled: Tensor
+        if are_variances:
+            _, scaled = of_outcomes(torch.zeros_like(values), values)
+        else:
+            scaled, _ = of_outcomes(values)
+        return scaled
 
     def _broadcast(self, shapes: Mapping[str, Size]) -> Size:
         """Return the shape of the batch of the model and those given by name."""

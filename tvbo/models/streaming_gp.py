@@ -991,7 +991,7 @@ class StreamingGP(OneOutputModel):
         check_finite(name, values)
         if name == "Yvar" and (values < 0).any():
             raise InputDataError(f"Expected Yvar >= 0. Got {values.min().item()}.")
-        return values.to(self._noise).squeeze(-1)
+        return self._transformed(values.to(self._noise), name == "Yvar").squeeze(-1)
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
         choices = state_dict.get(f"{prefix}row_index.choices", self.choices)

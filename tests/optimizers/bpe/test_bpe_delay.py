@@ -355,10 +355,10 @@ def test_region_of_a_box_against_dense_formulas(kernel):
     optimizer, data, grid, left = on_box(kernel, 60, 60, 3.0, 0.01)
     assert len(data) == len(left) == 3
     for (X, Y), now, later in zip(data, left, left[1:], strict=False):
-        # Nearly the most uncertain point is chosen: nine tenths of the largest variance of a grid.
+        # Nearly the most uncertain point is chosen: four fifths of the largest variance of a grid.
         for k in range(1, len(X)):
             there = rbf_posterior(X[:k], np.zeros(k), 0.01, X[k : k + 1])[1].item()
-            assert there >= 0.9 * rbf_posterior(X[:k], np.zeros(k), 0.01, now.numpy())[1].max()
+            assert there >= 0.8 * rbf_posterior(X[:k], np.zeros(k), 0.01, now.numpy())[1].max()
         mean, variance = rbf_posterior(X, Y, 0.01, now.numpy())
         lower, upper = mean - 3 * np.sqrt(variance), mean + 3 * np.sqrt(variance)
         kept = (now.unsqueeze(1) == later).all(dim=-1).any(dim=-1).numpy()
