@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -72,17 +71,15 @@ def diagnose(
         ) from error
     if not trials:
         raise DiagnosisError("Expected a run in which a trial was asked. Got none.")
-    numbers = [trial.prediction.trial_id for trial in trials]
     messages = list(run.messages)
     if early := sum(not trial.is_fitted for trial in trials):
         messages.append(f"{early} trials were asked before the first fit, and are not judged.")
     if attached := sum(record.kind == "attach" for record in run.records):
         messages.append(f"{attached} trials were attached: no prediction was made of them.")
-    sizes = [trial.model_size for trial in trials]
-    recorded = [
-        run.model_sizes.get(number, size) for number, size in zip(numbers, sizes, strict=True)
-    ]
-    if others := sum(map(operator.ne, sizes, recorded)):
+    rounds = [run.rounds[trial.prediction.trial_id] for trial in trials] if run.rounds else []
+    # Without a history, there are no rounds to compare with.
+    pairs = zip(trials, rounds, strict=False)
+    if others := sum(trial.model_size != r.model_size for trial, r in pairs):
         messages.append(
             f"In {others} of {len(trials)} rounds the model held another number of observations "
             "than the history says: the figures are approximate."
@@ -92,11 +89,10 @@ def diagnose(
             f"Retention judged {num_differing} trials otherwise than was recorded: the figures are "
             "approximate."
         )
-    if not run.seconds:
+    seconds = torch.tensor([r.ask_seconds for r in rounds], dtype=torch.float64)
+    if not rounds:
         messages.append("How long asks took was not recorded.")
-    seconds = [run.seconds.get(number, math.nan) for number in numbers]
-    ask_seconds = torch.tensor(seconds, dtype=torch.float64) if run.seconds else None
-    return Diagnosis(name, trials, counts, ask_seconds, messages)
+    return Diagnosis(name, trials, counts, seconds if rounds else None, messages)
 
 
 class Script:

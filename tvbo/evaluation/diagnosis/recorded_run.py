@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from tvbo.evaluation.history import History
+from tvbo.evaluation.history import History, Round
 from tvbo.fit.model_fitter import ModelFitter
 from tvbo.optimizers import GPOptimizer, Optimizer, OutcomeModel
 from tvbo.optimizers.posterior_state import PosteriorState
@@ -36,15 +36,13 @@ class RecordedRun:
     Args:
         optimizer: In the state before the first of the records; to be modified freely.
         records: The calls, in order.
-        seconds: Seconds that each ask took, by trial; empty where that was not recorded.
-        model_sizes: Number of observations behind each ask, by trial; likewise.
+        rounds: The rounds of a history, by trial; empty where there is none.
         messages: What is to be known of the figures.
     """
 
     optimizer: GPOptimizer
     records: list[Event]
-    seconds: dict[int, float] = field(default_factory=dict)
-    model_sizes: dict[int, int] = field(default_factory=dict)
+    rounds: dict[int, Round] = field(default_factory=dict)
     messages: list[str] = field(default_factory=list)
 
     def counts(self) -> dict[str, int]:
@@ -116,12 +114,7 @@ def _of_history(history: History, optimizer: GPOptimizer) -> RecordedRun:
             end = Event.of(kinds[r.status], r.trial, Y, Yvar, "" if told else r.reason or r.status)
             placed.append((r.ended_after, False, end))
     records = [record for *_, record in sorted(placed, key=operator.itemgetter(0, 1))]
-    return RecordedRun(
-        optimizer,
-        records,
-        {r.trial.id: r.ask_seconds for r in history.rounds},
-        {r.trial.id: r.model_size for r in history.rounds},
-    )
+    return RecordedRun(optimizer, records, {r.trial.id: r for r in history.rounds})
 
 
 def _of_observations(optimizer: Optimizer) -> RecordedRun:
