@@ -180,7 +180,7 @@ def split_kernel(kernel: Kernel) -> dict[str, Kernel]:
     if isinstance(kernel, ColumnKernel):
         return _replacing(kernel, "base_kernel")
     if isinstance(kernel, RawRowKernel):
-        return _replacing(kernel, "covar_module")
+        return _replacing(kernel, "base_kernel")
     if isinstance(kernel, ProductKernel):
         holders = [factor for factor in kernel.kernels if _contains_parts(factor)]
         if len(holders) == 1:

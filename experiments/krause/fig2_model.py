@@ -65,7 +65,7 @@ class HammingKernel(Kernel):
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params) -> Tensor:
         """Return the covariances ``... x n x n'`` of the tasks ``x1`` and ``x2``."""
-        return look_up(self.covar_matrix, x1, x2, diag, name="tasks")
+        return look_up(self.covar_matrix, x1, x2, diag)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from tvbo.cli.space_file import SPACE, optimizer_of
-from tvbo.models.one_step_ahead import one_step_ahead
+from tvbo.models.scale import outcome_scale
 from tvbo.optimizers import Optimizer
 from tvbo.storage.create import start_journal
 
@@ -56,7 +56,9 @@ def test_the_newest_outcomes(tvbo, tmp_path):
     assert newest["mean"] == pytest.approx(sum(outcomes[6:]) / 20)
     with Optimizer.open(run, like=optimizer_of(text), read_only=True) as again:
         best = again.recommend()
-        mean, variance = one_step_ahead(again.model)
+        mean, variance = again.model.one_step_ahead()
+        shift, scale = outcome_scale(again.model)
+        mean, variance = shift + scale * mean, scale**2 * variance
         then = again.model.posterior(again.layout.rows(best.X, 6.0)).mean.item()
     # The model has the negatives.
     errors = [y + m for y, m in zip(outcomes, mean.tolist(), strict=True)][6:]

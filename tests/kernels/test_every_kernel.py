@@ -5,6 +5,7 @@ from copy import deepcopy
 
 import pytest
 import torch
+from botorch.exceptions.errors import UnsupportedError
 from gpytorch.constraints import Interval
 from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.priors import GammaPrior, UniformPrior
@@ -19,7 +20,6 @@ from tvbo.kernels import (
 )
 
 BATCH = (3, 2)
-ONE_COLUMN = [name for name, case in CASES.items() if case.width in (1, None)]
 COMPOSED = [name for name in CASES if " * " in name or " + " in name or "products" in name]
 SCALED = ("RBFKernel * (two temporal kernels)", "ScaleKernel(TemporalDecayKernel)")
 """With GPyTorch's ScaleKernel, which takes over the columns of its base, and indexes them."""
@@ -130,15 +130,10 @@ def test_sees_the_columns_that_it_is_given(name, dtype, generator):
         close(batched[1](x).to_dense(), batched(x).to_dense()[1])
 
 
-@pytest.mark.parametrize("name", ONE_COLUMN)
-@both_types
-@pytest.mark.usefixtures("dtype_by_default")
-@pytest.mark.filterwarnings("ignore:The last_dim_is_batch argument:DeprecationWarning")
-def test_last_dimension_as_batch(name, dtype, generator):
-    kernel, x = CASES[name].kernel(), CASES[name].rows(4, width=1, generator=generator)
-    covar = kernel(x).to_dense()
-    close(kernel(x, last_dim_is_batch=True).to_dense(), covar.unsqueeze(-3))
-    close(kernel(x, diag=True, last_dim_is_batch=True), covar.diagonal().unsqueeze(-2))
+@pytest.mark.parametrize("diag", [False, True])
+def test_last_dimension_is_no_batch(diag):
+    with pytest.raises(UnsupportedError):
+        IdentityKernel()(torch.zeros(4, 2), diag=diag, last_dim_is_batch=True)
 
 
 @every_kernel

@@ -8,7 +8,7 @@ import torch
 from gpytorch.means import ConstantMean
 
 from tvbo.models import IncrementalGP
-from tvbo.models.draws import draw_function
+from tvbo.models.pathwise import draw_function
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
 

@@ -5,7 +5,6 @@ import torch
 from gpytorch.kernels import MaternKernel
 
 from tvbo.models import ContextualGP, IncrementalGP, TimeVaryingGP
-from tvbo.models.one_step_ahead import one_step_ahead
 
 GENERATOR = torch.Generator().manual_seed(11)
 X = torch.rand(9, 3, dtype=torch.float64, generator=GENERATOR)
@@ -43,7 +42,7 @@ def test_a_dense_model_predicts_as_one_of_the_outcomes_before(contextual, noise)
 
     held = IncrementalGP.from_model(model(9))
     held.observe(X, Y, noise)
-    mean, variance = one_step_ahead(held)
+    mean, variance = held.one_step_ahead()
     for i in range(1, 9):
         with torch.no_grad():
             posterior = model(i).posterior(X[[i]])

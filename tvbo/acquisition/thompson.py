@@ -13,8 +13,7 @@ from torch.quasirandom import SobolEngine
 
 from tvbo.acquisition.ucb import BetaSchedule, ShareInside, as_beta_schedule
 from tvbo.models.averaged_gp import AveragedGP
-from tvbo.models.draws import draw_function
-from tvbo.models.pathwise import draw_path, has_paths
+from tvbo.models.pathwise import draw_function, draw_path, has_paths
 from tvbo.models.scale import marginals
 from tvbo.randomness import draw_seed
 from tvbo.rounding import argmax

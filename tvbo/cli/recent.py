@@ -12,8 +12,7 @@ import torch
 from tvbo.cli.app import short
 from tvbo.cli.options import plain
 from tvbo.models import AveragedGP, IncrementalGP
-from tvbo.models.one_step_ahead import one_step_ahead
-from tvbo.models.scale import marginals
+from tvbo.models.scale import marginals, outcome_scale
 from tvbo.optimizers import GPOptimizer, OutcomeModel, Recommendation
 from tvbo.storage import JournalReader
 from tvbo.storage.event import OPENING, Event
@@ -139,9 +138,10 @@ def _predicted(
     is_of_these = torch.tensor([tuple(row) in rows for row in held.X.tolist()])
     if not is_of_these.any():
         return {}
-    mean, variance = one_step_ahead(model)
-    errors = (held.Y.squeeze(-1) - mean)[is_of_these]
-    in_band = errors.abs() <= BAND * variance.sqrt()[is_of_these]
+    mean, variance = model.one_step_ahead()
+    shift, scale = outcome_scale(model)
+    errors = (held.Y.squeeze(-1) - shift - scale * mean)[is_of_these]
+    in_band = errors.abs() <= BAND * scale * variance.sqrt()[is_of_these]
     return {
         "predicted": len(errors),
         "in_band": int(in_band.sum()),

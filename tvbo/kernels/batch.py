@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import torch
+from botorch.exceptions.errors import UnsupportedError
 from gpytorch.kernels import Kernel
 from torch import Size, Tensor
 
@@ -54,6 +55,12 @@ class BatchKernel(Kernel):
         """Device of parameters and matrices."""
         return self._one.device
 
+    def __call__(self, *inputs: Any, **params: Any) -> Any:
+        """Return the covariances of inputs, as GPyTorch's kernels do."""
+        if params.get("last_dim_is_batch"):
+            raise UnsupportedError("Expected last_dim_is_batch=False, as in GPyTorch 2. Got True.")
+        return super().__call__(*inputs, **params)
+
     def __getitem__(self, index: Any) -> Self:
         """Return the kernel of a part of the batch."""
         return self._without_columns(super().__getitem__, index) if self.batch_shape else self
@@ -72,7 +79,35 @@ class BatchKernel(Kernel):
         return new
 
 
-class ColumnKernel(Kernel):
+class WrappedKernel(Kernel):
+    """A kernel that passes its inputs, changed, to one other kernel.
+
+    Args:
+        base_kernel: The other kernel.
+        **kwargs: Passed to :class:`gpytorch.kernels.Kernel`.
+    """
+
+    def __init__(self, base_kernel: Kernel, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.base_kernel = base_kernel
+
+    @property
+    def batch_shape(self) -> Size:
+        """Batch shape of the base kernel; GPyTorch would search all inner kernels each time."""
+        shape: Size = self.base_kernel.batch_shape
+        return shape
+
+    @batch_shape.setter
+    def batch_shape(self, value: Size) -> None:
+        self._batch_shape = value
+
+    @property
+    def is_stationary(self) -> bool:
+        """Whether the base kernel is stationary."""
+        return bool(self.base_kernel.is_stationary)
+
+
+class ColumnKernel(WrappedKernel):
     """``base_kernel`` over the given columns, among which its own ``active_dims`` are counted.
 
     The given kernel is not modified, so that several models can share it and its owner can read the
@@ -87,18 +122,7 @@ class ColumnKernel(Kernel):
     """
 
     def __init__(self, base_kernel: Kernel, columns: Sequence[int]):
-        super().__init__(active_dims=tuple(columns))
-        self.base_kernel = base_kernel
-
-    @property
-    def batch_shape(self) -> Size:
-        """Batch shape of the base kernel; GPyTorch would search all inner kernels each time."""
-        shape: Size = self.base_kernel.batch_shape
-        return shape
-
-    @batch_shape.setter
-    def batch_shape(self, value: Size) -> None:
-        self._batch_shape = value
+        super().__init__(base_kernel, active_dims=tuple(columns))
 
     @property
     def dtype(self) -> torch.dtype:
@@ -123,11 +147,6 @@ class ColumnKernel(Kernel):
     def expand_batch(self, *sizes: Any) -> ColumnKernel:
         """Return the kernel with its parameters expanded to a batch shape."""
         return ColumnKernel(self.base_kernel.expand_batch(*sizes), self.active_dims.tolist())
-
-    @property
-    def is_stationary(self) -> bool:
-        """Whether the base kernel is stationary."""
-        return bool(self.base_kernel.is_stationary)
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Any:
         """Return the base kernel's covariances of inputs that have only the given columns."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -148,14 +149,11 @@ class ContextActionKernel(Kernel):
     def outputscales(self, value: Tensor | Sequence[float]) -> None:
         self._check_scaled()
         value = torch.as_tensor(value, dtype=torch.float64).to(self.raw_outputscales)
-        if value.shape[-1:] != (3,):
+        if value.shape[-1:] != (3,) or not ((value >= 0) & (value < math.inf)).all():
             raise ValueError(
-                "Expected outputscales with last dimension 3: action, context, interaction. "
-                f"Got shape {tuple(value.shape)}."
+                "Expected outputscales >= 0, finite, of action, context and interaction. "
+                f"Got {value.tolist()}."
             )
-        check_finite("outputscales", value)
-        if (value < 0).any():
-            raise ValueError(f"Expected outputscales >= 0. Got {value.tolist()}.")
         self.initialize(raw_outputscales=value.expand_as(self.raw_outputscales))
 
     def _check_scaled(self) -> None:

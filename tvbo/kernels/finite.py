@@ -64,17 +64,9 @@ class CovarianceMatrixKernel(BatchKernel):
         """Number ``n`` of indices."""
         return self.covar_matrix.shape[-1]
 
-    def forward(
-        self,
-        x1: Tensor,
-        x2: Tensor,
-        diag: bool = False,
-        last_dim_is_batch: bool = False,
-        **params: Any,
-    ) -> Tensor:
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         """Return the covariances of indices ``x1`` and ``x2``, ``... x m x m'``."""
-        covar = look_up(self.covar_matrix, x1, x2, diag)
-        return covar.unsqueeze(-2 if diag else -3) if last_dim_is_batch else covar
+        return look_up(self.covar_matrix, x1, x2, diag)
 
 
 class TaskKernel(BatchKernel, IndexKernel):
@@ -129,17 +121,9 @@ class TaskKernel(BatchKernel, IndexKernel):
         """Number of tasks."""
         return int(self.covar_factor.shape[-2])
 
-    def forward(
-        self,
-        i1: Tensor,
-        i2: Tensor,
-        diag: bool = False,
-        last_dim_is_batch: bool = False,
-        **params: Any,
-    ) -> Tensor:
+    def forward(self, i1: Tensor, i2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         """Return the covariances of tasks ``i1`` and ``i2``, ``... x n x n'``."""
-        covar = look_up(self._eval_covar_matrix(), i1, i2, diag, name="tasks")
-        return covar.unsqueeze(-2 if diag else -3) if last_dim_is_batch else covar
+        return look_up(self._eval_covar_matrix(), i1, i2, diag)
 
 
 class IdentityKernel(BatchKernel):
@@ -164,19 +148,10 @@ class IdentityKernel(BatchKernel):
 
     is_stationary = True
 
-    def forward(
-        self,
-        x1: Tensor,
-        x2: Tensor,
-        diag: bool = False,
-        last_dim_is_batch: bool = False,
-        **params: Any,
-    ) -> Tensor:
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         """Return the covariances of rows ``x1`` and ``x2``, ``... x n x n'``."""
         check_finite("inputs", x1)
         check_finite("inputs", x2)
-        if last_dim_is_batch:
-            x1, x2 = x1.mT.unsqueeze(-1), x2.mT.unsqueeze(-1)
         if not diag:
             x1, x2 = x1.unsqueeze(-2), x2.unsqueeze(-3)
         same = (x1 == x2).all(dim=-1).to(x1)
@@ -225,9 +200,7 @@ def empirical_covariance(values: Tensor, arms: Sequence[str] | None = None) -> T
     return covar
 
 
-def look_up(
-    covar_matrix: Tensor, x1: Tensor, x2: Tensor, diag: bool = False, name: str = "indices"
-) -> Tensor:
+def look_up(covar_matrix: Tensor, x1: Tensor, x2: Tensor, diag: bool = False) -> Tensor:
     """Return the entries of ``batch_shape x n x n`` matrices at two columns of indices.
 
     Args:
@@ -235,14 +208,13 @@ def look_up(
         x1: Row indices, ``... x m x 1``.
         x2: Column indices, ``... x m' x 1``.
         diag: Whether to pair the indices: ``... x m``, instead of ``... x m x m'``.
-        name: Name of the indices in error messages.
 
     Raises:
         BotorchTensorDimensionError: if there is more than one column.
         InputDataError: if a value is not an integer from 0 to ``n - 1``.
     """
     n = covar_matrix.shape[-1]
-    i, j = (index_column(x, n, name) for x in (x1, x2))
+    i, j = (index_column(x, n) for x in (x1, x2))
     if not diag:
         i, j = i.unsqueeze(-1), j.unsqueeze(-2)
     # Along one axis of the flattened matrix, so that one call gathers from a batch of matrices.
@@ -254,7 +226,7 @@ def look_up(
     return entries.gather(-1, position.flatten(len(batch_shape))).reshape(position.shape)
 
 
-def index_column(x: Tensor, num_indices: int, name: str = "indices") -> Tensor:
+def index_column(x: Tensor, num_indices: int) -> Tensor:
     """Return the only column of ``x``, ``... x 1``, as integers ``...``.
 
     Raises:
@@ -263,15 +235,15 @@ def index_column(x: Tensor, num_indices: int, name: str = "indices") -> Tensor:
     """
     if x.shape[-1] != 1:
         raise BotorchTensorDimensionError(
-            f"Expected one column of {name}; set active_dims. Got {x.shape[-1]} columns."
+            f"Expected one column of indices; set active_dims. Got {x.shape[-1]} columns."
         )
-    check_finite(name, x)
+    check_finite("indices", x)
     index = x.squeeze(-1).round().long()
     wrong = (index != x.squeeze(-1)) | (index < 0) | (index >= num_indices)
     if wrong.any():
         value = x.squeeze(-1)[wrong][0].item()
         raise InputDataError(
-            f"Expected {name} among the integers 0 to {num_indices - 1}. Got {value}."
+            f"Expected indices among the integers 0 to {num_indices - 1}. Got {value}."
         )
     return index
 

@@ -69,6 +69,8 @@ class TemporalKernel(BatchKernel):
         >>>         return torch.exp(-lag / 20)
     """
 
+    is_stationary = True
+
     @property
     def num_states(self) -> int:
         """Size ``s`` of the state: one, where it is the process itself."""
@@ -136,19 +138,7 @@ class TemporalKernel(BatchKernel):
         identity = torch.eye(self.num_states).to(self._one)
         return identity.expand(*self.batch_shape, -1, -1)
 
-    @property
-    def is_stationary(self) -> bool:
-        """True, since it depends on the lag alone."""
-        return True
-
-    def forward(
-        self,
-        x1: Tensor,
-        x2: Tensor,
-        diag: bool = False,
-        last_dim_is_batch: bool = False,
-        **params: Any,
-    ) -> Tensor:
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         """Return the covariances of times ``x1`` and ``x2``, ``batch_shape x n x n'``."""
         for x in (x1, x2):
             if x.shape[-1] != 1:
@@ -159,10 +149,9 @@ class TemporalKernel(BatchKernel):
             check_finite("times", x)
         lag = (x1 - x2).abs().squeeze(-1) if diag else (x1 - x2.mT).abs()
         if diag or not self.batch_shape:
-            covar = self.correlation(lag)
-        else:
-            covar = self.correlation(lag.flatten(-2)).unflatten(-1, lag.shape[-2:])
-        return covar.unsqueeze(-2 if diag else -3) if last_dim_is_batch else covar
+            return self.correlation(lag)
+        covar: Tensor = self.correlation(lag.flatten(-2)).unflatten(-1, lag.shape[-2:])
+        return covar
 
     def _register(self, name: str, prior: Prior | None, constraint: Interval) -> None:
         """Register a parameter ``raw_<name>`` of shape ``batch_shape x 1``."""
@@ -315,14 +304,11 @@ class ConstantTemporalKernel(TemporalKernel):
         **kwargs: ``active_dims`` and ``batch_shape``, passed to :class:`gpytorch.kernels.Kernel`.
     """
 
+    is_static = True
+
     def correlation(self, lag: Tensor) -> Tensor:
         """Return ones in the shape of ``lag``."""
         return torch.ones_like(lag).expand(self._shape(lag))
-
-    @property
-    def is_static(self) -> bool:
-        """True."""
-        return True
 
 
 class TemporalMaternKernel(TemporalKernel):
@@ -519,7 +505,10 @@ class SeasonalKernel(TemporalKernel):
     def transition(self, lag: Tensor) -> Tensor:
         """Return the matrices that lead from a state to a later one: rotations."""
         harmonics = torch.arange(1, self.num_harmonics + 1).to(self._one)
-        blocks = _rotation(self._angle(lag).unsqueeze(-1) * harmonics)
+        angle = self._angle(lag).unsqueeze(-1) * harmonics
+        cos, sin = torch.cos(angle), torch.sin(angle)
+        # Rotations, ``... x J x 2 x 2``.
+        blocks = torch.stack([torch.stack([cos, sin], -1), torch.stack([-sin, cos], -1)], dim=-2)
         unit = torch.eye(self.num_harmonics).to(blocks)[:, None, :, None]
         return (unit * blocks.unsqueeze(-2)).flatten(-2).flatten(-3, -2)
 
@@ -533,12 +522,6 @@ class SeasonalKernel(TemporalKernel):
 
     def _angle(self, lag: Tensor) -> Tensor:
         return 2 * math.pi * lag / self._over_lags(self.period)
-
-
-def _rotation(angle: Tensor) -> Tensor:
-    """Return rotations by angles ``...``, ``... x 2 x 2``."""
-    cos, sin = torch.cos(angle), torch.sin(angle)
-    return torch.stack([torch.stack([cos, sin], -1), torch.stack([-sin, cos], -1)], dim=-2)
 
 
 def check_temporal_kernel(kernel: Kernel) -> TemporalKernel:

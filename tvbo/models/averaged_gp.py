@@ -301,7 +301,8 @@ class AveragedGP(EnsembleGP):
         """Return what is predicted of each outcome by those before it.
 
         Returns:
-            Means and variances of the mixture, noise included, ``n``.
+            Means and variances of the mixture, noise included, ``n``, before ``outcome_transform``
+            is undone.
         """
         deviations = self._whitening.diagonal(dim1=-2, dim2=-1).reciprocal()
         means = self._Y - deviations * self._innovations.squeeze(-1)
@@ -388,7 +389,7 @@ class AveragedGP(EnsembleGP):
     @property
     def _in_space(self) -> RBFKernel | MaternKernel:
         """The kernel over actions with the most probable hyperparameters, in the model's units."""
-        kernel: RBFKernel | MaternKernel = self.covar_module.covar_module.kernels[0].base_kernel
+        kernel: RBFKernel | MaternKernel = self.covar_module.base_kernel.kernels[0].base_kernel
         return kernel
 
     @property

@@ -17,9 +17,9 @@ from gpytorch.means import Mean
 from torch import Size, Tensor
 
 from tvbo.kernels import TemporalDecayKernel, TemporalKernel
-from tvbo.models.one_output import OneOutputModel
+from tvbo.models.one_output import OneOutputModel, check_rows
 from tvbo.rounding import LEAST_VARIANCE, innovation_root
-from tvbo.spaces.observations import check_finite, check_last_dimension
+from tvbo.spaces.observations import check_finite
 
 
 class CrossCovarianceFactor(NamedTuple):
@@ -243,13 +243,7 @@ class EnsembleGP(OneOutputModel):
 
     def _checked(self, X: Tensor) -> Tensor:
         """Return rows in float64; raise unless their shape fits and they are finite."""
-        if X.ndim < 2:
-            raise BotorchTensorDimensionError(
-                f"Expected X of shape ... x q x d. Got X.shape={tuple(X.shape)}."
-            )
-        if self.width:
-            check_last_dimension("X", X, self.width)
-        check_finite("X", X)
+        check_rows(X, self.width)
         if self.batch_shape:
             self._broadcast({"X": X.shape[:-2]})
         return X.to(torch.float64)

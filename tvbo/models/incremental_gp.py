@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from copy import copy, deepcopy
 from typing import Any, ClassVar, NamedTuple
@@ -20,6 +19,7 @@ from linear_operator import to_dense
 from torch import Tensor
 
 from tvbo.models.ensemble_gp import CrossCovarianceFactor, EnsembleGP, Observed
+from tvbo.models.one_output import one_noise_variance
 from tvbo.models.raw import RawMean, RawRowKernel, has_zero_mean, raw_noise_variance
 from tvbo.models.scale import UnitCube
 from tvbo.rounding import innovation_root
@@ -99,11 +99,7 @@ class IncrementalGP(EnsembleGP):
         self, covar_module: Kernel, noise_variance: float, *, mean_module: Mean | None = None
     ):
         super().__init__()
-        noise = torch.as_tensor(noise_variance, dtype=torch.float64)
-        if noise.numel() != 1 or not 0 <= noise < math.inf:
-            raise ValueError(
-                f"Expected noise_variance >= 0, one finite number. Got {noise_variance}."
-            )
+        noise = one_noise_variance(noise_variance)
         if len(covar_module.batch_shape) > 0:
             raise ValueError(
                 "Expected a kernel without a batch. "
@@ -113,7 +109,7 @@ class IncrementalGP(EnsembleGP):
             if module is not None:
                 module = deepcopy(module).to(torch.float64).eval().requires_grad_(False)
             setattr(self, name, module)
-        self.register_buffer("_noise_variance", noise.reshape(()).clone())
+        self.register_buffer("_noise_variance", noise)
         self.register_buffer("weights", torch.ones(1, dtype=torch.float64), persistent=False)
         # A column on which the kernel does not depend: time, if ε = 0.
         self._inactive_column: int | None = None
@@ -163,6 +159,20 @@ class IncrementalGP(EnsembleGP):
     def train_targets(self) -> Tensor:
         """Outcomes, ``n``."""
         return self._held("Y")
+
+    def one_step_ahead(self) -> tuple[Tensor, Tensor]:
+        r"""Return what is predicted of each outcome by those before it.
+
+        With :math:`L L^\top` the covariance of the outcomes, noise included, and :math:`a` the
+        innovations, the i-th prediction has variance :math:`L_{ii}^2` and differs from the outcome
+        by :math:`L_{ii} a_i`. The hyperparameters may have been fitted to the very outcomes: these
+        are not the predictions made at the time.
+
+        Returns:
+            Means and variances, noise included, ``n``, before ``outcome_transform`` is undone.
+        """
+        deviations = self._held("root").diagonal()
+        return self._held("Y") - deviations * self._held("innovations"), deviations.square()
 
     def get_extra_state(self) -> dict[str, Any]:
         """Return the observations and the factor, for ``state_dict``."""

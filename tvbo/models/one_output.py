@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from copy import deepcopy
@@ -17,6 +18,37 @@ from gpytorch.distributions import MultivariateNormal
 from gpytorch.likelihoods import GaussianLikelihood
 from linear_operator import to_linear_operator
 from torch import Size, Tensor
+
+from tvbo.spaces.observations import check_finite, check_last_dimension
+
+
+def one_noise_variance(noise_variance: float | Tensor | None) -> Tensor:
+    """Return σ² as a number of its own in float64; raise unless it is one, finite and at least 0.
+
+    Raises:
+        ValueError: if it is not.
+    """
+    given = math.nan if noise_variance is None else noise_variance
+    noise = torch.as_tensor(given, dtype=torch.float64)
+    if noise.numel() != 1 or not 0 <= noise < math.inf:
+        raise ValueError(f"Expected noise_variance >= 0, one finite number. Got {noise_variance}.")
+    return noise.reshape(()).clone()
+
+
+def check_rows(X: Tensor, width: int) -> None:
+    """Raise unless rows ``... x q x d`` have a number of columns, if it is not 0, and are finite.
+
+    Raises:
+        BotorchTensorDimensionError: if they have another shape.
+        InputDataError: if a value is not finite.
+    """
+    if X.ndim < 2:
+        raise BotorchTensorDimensionError(
+            f"Expected X of shape ... x q x {width or 'd'}. Got X.shape={tuple(X.shape)}."
+        )
+    if width:
+        check_last_dimension("X", X, width)
+    check_finite("X", X)
 
 
 class Normal(MultivariateNormal):

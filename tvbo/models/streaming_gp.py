@@ -22,13 +22,12 @@ from torch import Generator, Size, Tensor
 from torch.nn import Module, ModuleList
 
 from tvbo.kernels import TemporalDecayKernel, TemporalKernel
-from tvbo.kernels.temporal import check_forgetting_rate, check_markov, decay_exponent
-from tvbo.models.one_output import OneOutputModel
-from tvbo.models.raw import RawMean, has_zero_mean, raw_noise_variance
-from tvbo.models.raw_action_kernel import raw_kernels, with_time
-from tvbo.models.time_varying_gp import TimeVaryingGP
+from tvbo.kernels.temporal import check_markov, decay_exponent
+from tvbo.models.one_output import OneOutputModel, check_rows, one_noise_variance
+from tvbo.models.raw import RawMean, has_zero_mean, raw_kernels, raw_noise_variance, with_time
+from tvbo.models.time_varying_gp import TimeVaryingGP, make_temporal_kernel
 from tvbo.rounding import LEAST_VARIANCE, innovation_root
-from tvbo.spaces.observations import check_finite, check_last_dimension
+from tvbo.spaces.observations import check_finite
 from tvbo.spaces.row_index import RowIndex
 
 MAX_STORED_CHOICES = 5_000
@@ -53,16 +52,8 @@ TRUNCATION = 1e-13
 PATH_JITTER = 1e-10
 """Share of its variance added to the path of a draw, whose covariance over time may be singular."""
 
-BATCHED = (
-    "rows",
-    "mean",
-    "reduction",
-    "given_back",
-    "sensitivity",
-    "expected",
-    "pending_covariance",
-    "events",
-)
+UNBATCHED = ("transitions", "_noise", "_prior_variance", "_observation")
+"""What all models of a batch have in common."""
 
 
 class KroneckerTerm(Module):
@@ -264,21 +255,11 @@ class StreamingGP(OneOutputModel):
         self.mean_module = deepcopy(mean_module)
         self._batch_shape = batch_shape or Size()
         choices = self.row_index.choices
-        noise = torch.as_tensor(
-            math.nan if noise_variance is None else noise_variance, dtype=torch.float64
-        ).to(choices)
-        if noise.numel() != 1 or not 0 <= noise < math.inf:
-            raise ValueError(
-                f"Expected noise_variance >= 0, one finite number. Got {noise_variance}."
-            )
+        noise = one_noise_variance(noise_variance).to(choices)
         if temporal_kernel is None:
-            decay = TemporalDecayKernel().to(choices)
-            rate = check_forgetting_rate(cast(Tensor, forgetting_rate)).to(choices)
-            if rate.numel() != 1:
+            if torch.as_tensor(forgetting_rate).numel() != 1:
                 raise ValueError(f"Expected forgetting_rate, one number. Got {forgetting_rate}.")
-            # Any rate in [0, 1], also at the ends, where none is learned.
-            decay.raw_forgetting_rate.data = rate.reshape(1).clone()
-            temporal_kernel = decay
+            temporal_kernel = make_temporal_kernel(forgetting_rate)
         given = [temporal_kernel] if isinstance(temporal_kernel, Kernel) else list(temporal_kernel)
         kernels = [covar_module] if isinstance(covar_module, Kernel) else list(covar_module)
         if not given or len(kernels) not in {1, len(given)}:
@@ -310,7 +291,7 @@ class StreamingGP(OneOutputModel):
         observation = torch.cat([term.observation for term in terms])
         self.register_buffer("_prior_variance", variance, persistent=False)
         self.register_buffer("_observation", observation, persistent=False)
-        self.register_buffer("_noise", noise.reshape(()).clone())
+        self.register_buffer("_noise", noise)
         self.reset()
 
     @classmethod
@@ -596,6 +577,8 @@ class StreamingGP(OneOutputModel):
     def draw(self, t: float, generator: Generator) -> Tensor:
         r"""Draw one function from the joint posterior over all choices at one time.
 
+        The model has no batch.
+
         By Matheron's rule: a draw :math:`f^*` of the prior and its noisy outcomes :math:`y^*` at
         the events give :math:`f^* + k(\cdot, X) K_y^{-1} (y - y^*)`, in :math:`O(k^3)` for ``k``
         events that are not forgotten.
@@ -608,13 +591,8 @@ class StreamingGP(OneOutputModel):
             ``n`` values.
 
         Raises:
-            UnsupportedError: if the model has a batch.
             InputDataError: if ``t`` is not finite or lies before the newest event.
         """
-        if len(self._batch_shape) > 0:
-            raise UnsupportedError(
-                f"Expected a model without a batch. Got batch_shape={tuple(self._batch_shape)}."
-            )
         t = self._check_time(t)
         mean, _ = self.marginals(t)
         events = self.events[..., self.weight(self._now - self.events[0, 1]) > self.tol]
@@ -676,7 +654,8 @@ class StreamingGP(OneOutputModel):
         new = self.snapshot()
         if shape != self._batch_shape:
             element = self._elements.expand(shape).reshape(-1)
-            new._buffers |= {name: getattr(self, name)[element] for name in BATCHED}
+            for name in new._buffers.keys() - set(UNBATCHED):
+                new._buffers[name] = getattr(new, name)[element]
             new._batch_shape = shape
         Y = Y.expand(*shape, *Y.shape[-2:])
         new.observe(X, Y, None if noise is None else noise.expand_as(Y))
@@ -874,10 +853,8 @@ class StreamingGP(OneOutputModel):
 
     def _prior(self, first: Tensor, second: Tensor, lag: Tensor) -> Tensor:
         """Return prior covariances of choices ``... x q`` and ``... x p``, ``lag`` apart."""
-        covar = self._terms[0].covariances(first, second, lag)
-        for term in self._terms[1:]:
-            covar = covar + term.covariances(first, second, lag)
-        return covar
+        one, *others = (term.covariances(first, second, lag) for term in self._terms)
+        return sum(others, start=one)
 
     def _states_after(self, index: Tensor, lag: Tensor) -> Tensor:
         """Return prior covariances of events with states later by ``q`` lags, ``b x q x S x n``."""
@@ -971,13 +948,7 @@ class StreamingGP(OneOutputModel):
 
     def _split(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """Return the indices and the times of rows, ``... x q`` each."""
-        check_last_dimension("X", X, self.row_index.dim + 1)
-        if X.ndim < 2:
-            raise BotorchTensorDimensionError(
-                f"Expected X of shape ... x q x {self.row_index.dim + 1}. "
-                f"Got X.shape={tuple(X.shape)}."
-            )
-        check_finite("X", X)
+        check_rows(X, self.row_index.dim + 1)
         return self.row_index.index(X[..., :-1]), X[..., -1].to(self._noise)
 
     def _values(self, name: str, values: Tensor, X: Tensor) -> Tensor:
