@@ -51,13 +51,10 @@ class HyperparameterSets:
         Args:
             which: A mask of the sets, ``s``.
         """
-        return HyperparameterSets(
-            self.lengthscales[which],
-            self.temporal_kernel[which],
-            self.mean[which],
-            None if self.noise is None else self.noise[which],
-            self.log_weights[which],
-        )
+        parts: dict[str, Any] = {
+            name: None if value is None else value[which] for name, value in vars(self).items()
+        }
+        return HyperparameterSets(**parts)
 
 
 DATA = ("_X", "_Y", "_noise", "_whitening", "_innovations")
@@ -170,17 +167,11 @@ class AveragedGP(EnsembleGP):
             Means and variances, ``2 x b``, and what takes derivatives by these to derivatives by
             the rows, ``b x (d + 1)``, or None.
         """
-        weights, prior_mean, prior_variance, train_X, whitening, innovations = (
-            each.numpy(force=True)
-            for each in (
-                self.weights,
-                self._mean,
-                self.prior_variance,
-                self._X,
-                self._whitening,
-                self._innovations,
-            )
+        held = self.weights, self._mean, self.prior_variance, self._whitening, self._innovations
+        weights, prior_mean, prior_variance, whitening, innovations = (
+            each.numpy(force=True) for each in held
         )
+        train_X = self._X.numpy(force=True)
         inverse_squares = self.inverse_lengthscales.square().numpy(force=True)
         s, n, _ = whitening.shape
         # Columns first, so that what is added up or multiplied lies side by side.

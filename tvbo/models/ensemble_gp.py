@@ -248,11 +248,9 @@ class EnsembleGP(OneOutputModel):
             self._broadcast({"X": X.shape[:-2]})
         return X.to(torch.float64)
 
-    def _outcomes(
-        self, X: Tensor, Y: Tensor, noise: Tensor | None, noise_name: str = "noise"
-    ) -> tuple[Tensor, Tensor]:
+    def _outcomes(self, X: Tensor, Y: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return checked outcomes ``... x q``, and noise variances by each set, ``... x s x q``."""
-        given = {"Y": Y} if noise is None else {"Y": Y, noise_name: noise}
+        given = {"Y": Y} if noise is None else {"Y": Y, "noise": noise}
         for name, value in given.items():
             if value.ndim < 2 or value.shape[-2:] != (X.shape[-2], 1):
                 raise BotorchTensorDimensionError(
@@ -264,7 +262,7 @@ class EnsembleGP(OneOutputModel):
         if noise is None:
             return Y, self._set_noise.unsqueeze(-1).expand(-1, X.shape[-2])
         if (noise < 0).any():
-            raise InputDataError(f"Expected {noise_name} >= 0. Got {noise.min().item()}.")
+            raise InputDataError(f"Expected noise variances >= 0. Got {noise.min().item()}.")
         return Y, self._transformed(noise.to(X), are_variances=True).mT
 
 

@@ -215,7 +215,7 @@ class IncrementalGP(EnsembleGP):
                     "Expected X of shape q x d, Y and Yvar of shape q x 1. "
                     f"Got {name}.shape={tuple(value.shape)}."
                 )
-        Y, noise = self._outcomes(X, Y, Yvar, "Yvar")
+        Y, noise = self._outcomes(X, Y, Yvar)
         self._append(X, Y, noise[0])
 
     def drop(self, keep: Tensor) -> None:

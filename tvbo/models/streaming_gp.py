@@ -524,7 +524,11 @@ class StreamingGP(OneOutputModel):
         Raises:
             InputDataError: if ``t`` is not finite or lies before the newest event.
         """
-        t = self._check_time(t)
+        t = float(t)
+        if not math.isfinite(t) or (t < self._now and not self.is_static):
+            raise InputDataError(
+                f"Expected a time at or after the newest event, t={self._now:g}. Got t={t:g}."
+            )
         h = self._observation_row(self._lag(self._noise.new_tensor([t])))
         mean = (h @ self._mean()).reshape(*self._batch_shape, -1)
         if self.mean_module is not None:
@@ -562,8 +566,7 @@ class StreamingGP(OneOutputModel):
                 "Expected rows without gradients, since the choices are a finite set: maximize "
                 "over them, as optimize_acqf_discrete does. Got X with requires_grad=True."
             )
-        index, time = self._split(X)
-        shape = Size((*self._broadcast({"X": X.shape[:-2]}), X.shape[-2]))
+        index, time, shape = self._split(X)
         element = self._elements.expand(shape[:-1]).reshape(-1)
         flat = len(element), shape[-1]
         index, time = (x.expand(shape).reshape(flat) for x in (index, time))
@@ -593,7 +596,6 @@ class StreamingGP(OneOutputModel):
         Raises:
             InputDataError: if ``t`` is not finite or lies before the newest event.
         """
-        t = self._check_time(t)
         mean, _ = self.marginals(t)
         events = self.events[..., self.weight(self._now - self.events[0, 1]) > self.tol]
         k = events.shape[-1]
@@ -663,8 +665,7 @@ class StreamingGP(OneOutputModel):
 
     def _add(self, X: Tensor, Y: Tensor, Yvar: Tensor | None, is_pending: float) -> None:
         """Add events at rows ``... x q x (d + 1)``."""
-        index, time = self._split(X)
-        shape = Size((*self._broadcast({"X": X.shape[:-2]}), X.shape[-2]))
+        index, time, shape = self._split(X)
         if shape[:-1] != self._batch_shape:
             raise BotorchTensorDimensionError(
                 f"Expected X of batch shape {tuple(self._batch_shape)} or none. "
@@ -938,18 +939,11 @@ class StreamingGP(OneOutputModel):
             return events
         return events[..., events[0, 1].argsort(stable=True)]
 
-    def _check_time(self, t: float | Tensor) -> float:
-        t = float(t)
-        if not math.isfinite(t) or (t < self._now and not self.is_static):
-            raise InputDataError(
-                f"Expected a time at or after the newest event, t={self._now:g}. Got t={t:g}."
-            )
-        return t
-
-    def _split(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the indices and the times of rows, ``... x q`` each."""
+    def _split(self, X: Tensor) -> tuple[Tensor, Tensor, Size]:
+        """Return indices and times of rows, ``... x q`` each, and what they broadcast to."""
         check_rows(X, self.row_index.dim + 1)
-        return self.row_index.index(X[..., :-1]), X[..., -1].to(self._noise)
+        shape = Size((*self._broadcast({"X": X.shape[:-2]}), X.shape[-2]))
+        return self.row_index.index(X[..., :-1]), X[..., -1].to(self._noise), shape
 
     def _values(self, name: str, values: Tensor, X: Tensor) -> Tensor:
         """Return outcomes or noise variances of events at rows, ``batch_shape x q``."""

@@ -110,15 +110,12 @@ class TimeVaryingGP(SingleTaskGP):
             time_column, other_columns = split_time(time_feature, train_X.shape[-1])
         temporal = (forgetting_rate, forgetting_rate_prior, forgetting_rate_constraint)
         given = any(each is not None for each in temporal)
-        if time_feature is None and (given or temporal_kernel is not None):
+        has_kernel = temporal_kernel is not None
+        if (given and has_kernel) or (time_feature is None and (given or has_kernel)):
             raise ValueError(
-                "Expected a time_feature beside forgetting_rate, its prior or its constraint, or a "
-                f"temporal_kernel. Got time_feature=None, forgetting_rate={forgetting_rate}."
-            )
-        if given and temporal_kernel is not None:
-            raise ValueError(
-                "Expected either temporal_kernel, or forgetting_rate, its prior or its constraint. "
-                f"Got both, with forgetting_rate={forgetting_rate}."
+                "Expected either a temporal_kernel, or forgetting_rate, its prior or its "
+                f"constraint, and a time_feature beside it. Got time_feature={time_feature}, "
+                f"forgetting_rate={forgetting_rate}, temporal_kernel={temporal_kernel}."
             )
         if temporal_kernel is None and not isinstance(covar_module, Kernel | None):
             raise ValueError(

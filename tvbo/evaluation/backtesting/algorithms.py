@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any
 
@@ -176,7 +177,9 @@ def panel_algorithms(
         )
     for name in names:
         if name not in known:
-            raise ValueError(f"Expected algorithms among {', '.join(known)}. Got '{name}'.")
+            near = get_close_matches(name, known, n=1, cutoff=0.4)
+            guess = f" Did you mean '{near[0]}'?" if near else ""
+            raise ValueError(f"Expected algorithms among {', '.join(known)}. Got '{name}'.{guess}")
     given = horizon, time_unit, arms, tune_beta, fit_options or {}, drift
     return {name: PanelAlgorithm(name, *given) for name in names}
 
