@@ -53,6 +53,8 @@ class Drift:
     Attributes:
         forms: The forms that are compared, one unless ``temporal_kernel`` is ``"auto"``.
         temporal_kernels: The temporal kernels that were given, with their parameters.
+        likelihood: That by which the noise of standardized outcomes is learned, to be copied; None
+            is BoTorch's default, where the drift has no prior either.
 
     Raises:
         TypeError: if a temporal kernel is another kernel.
@@ -62,6 +64,7 @@ class Drift:
 
     forms: list[Form]
     temporal_kernels: list[TemporalKernel]
+    likelihood: GaussianLikelihood | None
 
     def __init__(
         self, forgetting_rate: float | None, temporal_kernel: Form | Literal["auto"] = None
@@ -83,16 +86,11 @@ class Drift:
             )
         # How fast the function drifts is learned, with priors of this module.
         self._is_learned = forgetting_rate is None and not self.temporal_kernels
-
-    def likelihood(self) -> GaussianLikelihood | None:
-        """Return the likelihood by which the noise of standardized outcomes is learned.
-
-        None is BoTorch's default, where the drift has no prior either.
-        """
-        if not self._is_learned:
-            return None
-        lower = GreaterThan(MIN_INFERRED_NOISE_LEVEL, transform=None, initial_value=NOISE)
-        return GaussianLikelihood(LogarithmPrior(NOISE, NOISE_SPREAD), noise_constraint=lower)
+        self.likelihood = None
+        if self._is_learned:
+            least = GreaterThan(MIN_INFERRED_NOISE_LEVEL, transform=None, initial_value=NOISE)
+            prior = LogarithmPrior(NOISE, NOISE_SPREAD)
+            self.likelihood = GaussianLikelihood(prior, noise_constraint=least)
 
     def set_prior(self, model: DenseGP, times: Tensor) -> None:
         """Give a model that learns how fast it drifts a prior over that, in rounds.

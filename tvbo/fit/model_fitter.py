@@ -342,7 +342,7 @@ class ModelFitter:
         likelihood = deepcopy(self.likelihood)
         input_transform = None
         if self._scaled_columns:
-            likelihood = likelihood or self.drift.likelihood()
+            likelihood = likelihood or deepcopy(self.drift.likelihood)
             input_transform = UnitCube(self._scaled_columns, self.bounds)
         time = self.layout.time_feature
         shared: dict[str, Any] = {

@@ -114,7 +114,7 @@ class AveragedGP(EnsembleGP):
         # Not registered, since what is done to this model must not be done to that one.
         self._source = (RawRowKernel(model),)
         self.temporal_kernels = ModuleList(each.temporal_kernel for each in sets)
-        self._correlation = correlation_of(self._in_space)
+        self._correlation = correlation_of(model.covar_module.kernels[0].base_kernel)
         shift, scale = outcome_scale(model)
         # One unit of each raw column in units of the model, whose transform is linear.
         zero_and_one = train_X.new_zeros(2, train_X.shape[-1])
@@ -217,7 +217,7 @@ class AveragedGP(EnsembleGP):
             times = times[:1]
         if self._times is None or not np.array_equal(times, self._times):
             lags = torch.from_numpy(times[:, None]).to(self._X) - self._X[:, -1]
-            kernels = self._temporal_kernels
+            kernels = cast(list[TemporalKernel], self.temporal_kernels)
             sizes = [kernel.batch_shape.numel() for kernel in kernels]
             flat = lags.reshape(1, -1).repeat(sum(sizes), 1).requires_grad_()
             with torch.enable_grad():
@@ -275,7 +275,7 @@ class AveragedGP(EnsembleGP):
         in_space.lengthscale = self.inverse_lengthscales[i].reciprocal()
         in_time: Kernel = [
             kernel[j]
-            for kernel in self._temporal_kernels
+            for kernel in cast(list[TemporalKernel], self.temporal_kernels)
             for j in range(kernel.batch_shape.numel())
         ][i]
         scaled = ScaleKernel(in_space * ColumnKernel(in_time, [self.width - 1]))
@@ -383,17 +383,14 @@ class AveragedGP(EnsembleGP):
         kernel: RBFKernel | MaternKernel = self.covar_module.base_kernel.kernels[0].base_kernel
         return kernel
 
-    @property
-    def _temporal_kernels(self) -> list[TemporalKernel]:
-        return cast(list[TemporalKernel], self.temporal_kernels)
-
     def _covar(self, X1: Tensor, X2: Tensor) -> Tensor:
         """Return prior covariances by each set, ``s x ... x q x p``."""
         X1, X2 = X1.unsqueeze(-2), X2.unsqueeze(-3)
         squares = (X1[..., :-1] - X2[..., :-1]).square() @ self.inverse_lengthscales.square().mT
         lags = (X1[..., -1] - X2[..., -1]).abs()
         flat = lags.reshape(1, -1)
-        in_time = [kernel.correlation(flat) for kernel in self._temporal_kernels]
+        kernels = cast(list[TemporalKernel], self.temporal_kernels)
+        in_time = [kernel.correlation(flat) for kernel in kernels]
         in_space = self._correlation.in_torch(squares.movedim(-1, 0))
         covar: Tensor = (
             self.prior_variance * in_space * torch.cat(in_time).view(len(self.weights), *lags.shape)

@@ -365,7 +365,8 @@ class Optimizer(ABC):
             noise = () if observation.Yvar is None else tuple(observation.Yvar.flatten().tolist())
             with self._recorded(Event.of("tell", trial, values, noise)):
                 self._learn(trial, observation)
-                self._close(trial)
+                del self._open[trial.id]
+                self._asked_at.pop(trial.id, None)
                 self._newest_observed = max(self._newest_observed, (trial.t, trial.id))
                 self.trial_log.num_told += 1
                 self._failing = []
@@ -656,14 +657,11 @@ class Optimizer(ABC):
         """Close a trial that has no outcome, and return it."""
         trial, reason = self._find(trial), _as_text(reason)
         with self._recorded(Event.of(call, trial, reason=reason)):
-            self._close(trial)
+            del self._open[trial.id]
+            self._asked_at.pop(trial.id, None)
             self._forget(trial)
             self.trial_log.add(trial, ending, reason)
         return trial
-
-    def _close(self, trial: Trial) -> None:
-        del self._open[trial.id]
-        self._asked_at.pop(trial.id, None)
 
     def _find(self, trial: Trial | int) -> Trial:
         """Return the open trial that a trial or its id stands for.

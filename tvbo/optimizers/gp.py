@@ -301,7 +301,8 @@ class GPOptimizer(Optimizer):
         self, search_space: SearchSpace, q: int, t: float, context: Tensor | None
     ) -> Tensor:
         # The matrices of a finite set have a row for each choice.
-        rows = search_space.choices if isinstance(search_space, FiniteSpace) else self.observations
+        first = self.outcome_models[0]
+        rows = search_space.choices if isinstance(search_space, FiniteSpace) else first.observations
         with threads_for(len(rows)):
             for each in self.outcome_models:
                 each.discard(t, self._newest_observed[0])
@@ -339,7 +340,7 @@ class GPOptimizer(Optimizer):
             t=t,
             context=context,
             layout=self.layout,
-            observations=self.observations,
+            observations=self.outcome_models[0].observations,
             search_space=search_space,
             generator=generator,
         )
