@@ -12,7 +12,7 @@ return the bounds as printed. For sets of distinct points both are false as prin
 independent arms and irrelevant contexts, :math:`k_Z = 1`: with new contexts every arm can be
 observed again, whereas :math:`\gamma(T; k_S; S)` allows one observation of each. The gain is
 :math:`\tfrac n2 \log(1 + T / n\sigma^2)`; Theorem 2 says at most :math:`\tfrac n2 \log(1 +
-\sigma^{-2}) + \log T`. Numbers for both theorems are in ``tests/theory/test_composite.py``. The
+\sigma^{-2}) + \log T`. Numbers for both theorems are in ``test_composite.py``. The
 error is in the proof of Theorem 2: it keeps a single :math:`\log T` where each eigenvalue of
 :math:`K_S` has one. For sets the proof gives :math:`d\,\gamma + \tfrac d2 \min(T,
 \operatorname{rank} k_S) \log T`.

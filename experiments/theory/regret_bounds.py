@@ -65,7 +65,7 @@ def information_gain_by_blocks(
 
     The paper prints :math:`\tilde N^3 \varepsilon` for the second term in the brackets. Its proof
     drops :math:`\tfrac12` and :math:`\sigma^{-2}` in (56), and for small noise (46) and the step to
-    (21) are then false as printed; ``tests/theory/test_regret_bounds.py`` has a counterexample. The
+    (21) are then false as printed; ``test_regret_bounds.py`` has a counterexample. The
     formula above follows from the same proof with both kept: eigenvalues move by :math:`\Delta_i`
     with :math:`\sum \Delta_i^2 \le \tilde N^2 (\tilde N^2 - 1) \varepsilon^2 / 6`, (53), and the
     sum of :math:`\tfrac12 \log(1 + \sigma^{-2} |\Delta_i|)` is largest where all are equal. It

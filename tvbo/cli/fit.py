@@ -201,6 +201,7 @@ def _fit_panel(table: PanelTable, noise_variance: float | None, level: float) ->
         table.arms,
         noise_variance=noise_variance,
         level=level,
+        outliers=False,
     )
     return replace(result, messages=[*result.messages, *table.axis.remarks, KERNEL_IS_ESTIMATED])
 

@@ -328,6 +328,7 @@ def fit_panel_drift(
     *,
     noise_variance: float | None = None,
     level: float = 0.95,
+    outliers: bool = True,
     progress: bool = True,
 ) -> DriftFit:
     """Fit ε and noise of a panel with its own empirical covariance and one mean.
@@ -339,6 +340,7 @@ def fit_panel_drift(
         arms: Names of the arms, for errors.
         noise_variance: σ², in squared units of the values; None learns it.
         level: Confidence of the interval of ε.
+        outliers: Whether values far from what the others predict are left out.
         progress: Show a progress bar on stderr.
 
     Raises:
@@ -353,5 +355,6 @@ def fit_panel_drift(
         mean=values.nanmean().item(),
         time_unit=time_unit,
         level=level,
+        outliers=outliers,
         progress=progress,
     )
