@@ -2,8 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Two processes; the tests of a file in one of them, which sets up what they share once.
-TEST_OPTIONS := --numprocesses 2 --dist loadfile
+# Two processes; the tests of a file in one of them, which sets up what they share once. Files are
+# taken in the order of conftest.py.
+TEST_OPTIONS := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
 
 .PHONY: demo test test-all test-extras test-lowest coverage lint docs pictures wheel-check \

@@ -38,7 +38,7 @@ def rows_of(item):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark what reads recorded data, ``slow_cases``, and what ``combinations`` leaves out."""
+    """Mark what reads recorded data, ``slow_cases``, and what ``combinations`` leaves out; sort."""
     combined = defaultdict(dict)
     for item in items:
         if "data_folder" in item.fixturenames:
@@ -55,6 +55,9 @@ def pytest_collection_modifyitems(items):
             missing -= rows.pop(max(rows, key=lambda item: len(rows[item] & missing)))
         for item in rows:
             item.add_marker("slow")
+    # Files with slow tests first, so that no process ends long before the other.
+    slow_files = {item.path for item in items if "slow" in item.keywords}
+    items.sort(key=lambda item: item.path not in slow_files)
 
 
 @pytest.hookimpl(wrapper=True)
