@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import pytest
 import scipy.linalg  # noqa: F401  # loads its BLAS
 import torch
 from threadpoolctl import threadpool_info, threadpool_limits
@@ -15,6 +16,7 @@ def num_threads():
     return {each["filepath"]: each["num_threads"] for each in threadpool_info()}
 
 
+@pytest.mark.slow
 def test_a_library_that_is_loaded_later_has_one_thread_too():
     script = (
         "import scipy.linalg, torch\n"

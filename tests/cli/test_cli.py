@@ -404,6 +404,7 @@ def test_one_thread_unless_the_environment_says_otherwise(tvbo, monkeypatch, giv
         torch.set_num_threads(before)
 
 
+@pytest.mark.slow
 def test_module_and_version():
     result = subprocess.run(
         [sys.executable, "-m", "tvbo", "--version"], capture_output=True, text=True, check=True

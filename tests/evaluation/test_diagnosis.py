@@ -140,6 +140,7 @@ def test_nothing_is_modified(tmp_path):
     optimizer.tell(optimizer.ask(), 0.3)
 
 
+@pytest.mark.slow
 def test_lost_and_refused_trials_are_counted(tmp_path):
     optimizer = made(retention=EntropyThreshold(1.5) & EventReset())
     optimizer.record(tmp_path / "run.db")

@@ -115,7 +115,7 @@ def furthest(model, n, generator):
     return (scores.abs().max() / norm.isf(0.01 / 2 / entries.shape[-1])).item()
 
 
-@pytest.mark.slow_cases(*MODELS.keys() - {"drift", "averaged", "contexts, both"})
+@pytest.mark.slow_cases(*MODELS.keys() - {"drift", "contexts, both"})
 @pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
 def test_mean_and_covariance(make, generator):
     """100 paths within 1.5 times the bound."""

@@ -18,6 +18,7 @@ def islands(actions):
     return (actions + 100 * torch.arange(40.0).reshape(-1, 1, 1)).flatten(0, 1)
 
 
+@pytest.mark.slow
 def test_draws_have_the_covariance_of_the_model():
     """Over many draws: cov(f_s(x), f_t(x')) = k(x, x') (1 - ε)^(|s - t| / 2)."""
     choices = rows([0.0], [0.25], [0.9])
