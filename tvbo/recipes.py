@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from difflib import get_close_matches
 from inspect import signature
 from numbers import Real
 from typing import Literal, TypedDict, Unpack
@@ -40,7 +39,7 @@ from tvbo.spaces.labels import TimeScale
 from tvbo.spaces.parameters import Category
 from tvbo.spaces.row_index import action_context_rows
 from tvbo.spaces.search_space import SearchSpace, Space, make_search_space
-from tvbo.values import Table
+from tvbo.values import Table, did_you_mean
 
 __all__ = [
     "bpe_delay",
@@ -601,9 +600,7 @@ def _check_names(recipe: str, options: LoopOptions, known: type[LoopOptions]) ->
     """Raise ``TypeError`` for an option that a recipe does not have."""
     for name in options.keys() - known.__annotations__.keys():
         names = [*known.__annotations__, *signature(globals()[recipe]).parameters]
-        near = get_close_matches(name, names, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else "."
-        raise TypeError(f"Expected an option of {recipe}. Got {name!r}{hint}")
+        raise TypeError(f"Expected an option of {recipe}. Got {name!r}{did_you_mean(name, names)}")
 
 
 def _acquisition(own: Acquisition, options: GPOptions, goals: Goals) -> Acquisition:

@@ -194,6 +194,12 @@ def is_named(values: object) -> TypeGuard[Named]:
     return hasattr(values, "items")
 
 
+def did_you_mean(name: Any, known: Iterable[Any]) -> str:
+    """Return the end of a message about an unknown name: the nearest known one, if one is near."""
+    near = get_close_matches(str(name), map(str, known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else "."
+
+
 def check_names(
     given: Iterable[Any], known: Sequence[str], what: str, optional: Collection[str] = ()
 ) -> None:

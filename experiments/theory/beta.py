@@ -168,8 +168,7 @@ class _TheoreticalBeta:
     b: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.delta < 1:
-            raise ValueError(f"Expected delta in (0, 1). Got {self.delta}.")
+        _check_delta(self.delta)
         if min(self.dim, self.side, self.b) <= 0 or self.a < 1:
             raise ValueError(f"Expected positive dim, side and b, and a >= 1. Got {self}.")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from tvbo import recipes
 from tvbo.optimizers import GPOptimizer
 from tvbo.spaces.labels import Labels
 from tvbo.storage.reader import read_description
+from tvbo.values import did_you_mean
 
 SPACE = "space"
 """Name of the text of the SPACE file in a journal."""
@@ -190,8 +190,7 @@ def _parameter(name: str, entry: Any, where: str) -> Any:
 def _check_names(entries: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
     for each in entries:
         if each not in known:
-            near = get_close_matches(each, known, n=1)
             raise SpaceError(
                 f"Expected entries {', '.join(known)} in {where}. Got {each!r}"
-                + (f"; did you mean {near[0]!r}?" if near else ".")
+                f"{did_you_mean(each, known)}"
             )

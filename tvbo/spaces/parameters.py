@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from itertools import chain, islice, product
 from numbers import Integral
 from typing import Any, ClassVar
@@ -17,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from tvbo.spaces.observations import check_coordinates, check_last_dimension
-from tvbo.values import Frame, Named, as_number, as_numbers, check_names
+from tvbo.values import Frame, Named, as_number, as_numbers, check_names, did_you_mean
 
 Value = str | bool | int | float
 """A value of a parameter."""
@@ -227,10 +226,9 @@ class Category:
             if choice == value and isinstance(choice, bool) == isinstance(value, bool):
                 columns: list[float] = self.expand(torch.tensor([float(place)])).tolist()
                 return columns
-        near = get_close_matches(str(value), map(str, self.choices), n=1)
         raise InputDataError(
             f"Expected {self.name} to be one of {', '.join(map(repr, self.choices))}. "
-            f"Got {value!r}" + (f"; did you mean {near[0]!r}?" if near else ".")
+            f"Got {value!r}{did_you_mean(value, self.choices)}"
         )
 
     def decode(self, columns: Sequence[float]) -> Value:
