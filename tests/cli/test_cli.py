@@ -113,6 +113,7 @@ def test_from_a_saved_fit_to_a_tuner_in_one_line(tvbo, log, tmp_path):
     assert optimizer.model.forgetting_rate.item() == pytest.approx(fit.forgetting_rate)
 
 
+@pytest.mark.slow
 def test_fit_takes_parquet(tvbo, log, tmp_path, monkeypatch):
     frame = pd.read_csv(log)
     path = tmp_path / "log.parquet"
@@ -171,6 +172,7 @@ def test_fit_compares_forms_of_drift_without_outliers(tvbo, kinds, tmp_path):
     assert chosen.noise_variance == pytest.approx(0.01)
 
 
+@pytest.mark.slow
 def test_fit_by_group(tvbo, kinds, tmp_path):
     options = ["--by", "machine", "--drop-missing", "--noise-variance", "0.01"]
     code, out, _ = tvbo("fit", kinds, *LONG, *options, "--json", tmp_path / "fit.json")

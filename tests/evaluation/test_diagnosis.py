@@ -329,6 +329,7 @@ def test_intervals_are_those_of_clopper_and_pearson_and_of_chi_squared(covered, 
     assert calibration.deviation_limits == pytest.approx(limits, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_json_and_picture(tmp_path):
     optimizer = made()
     history = run(outcome, optimizer, horizon=12, progress=False)

@@ -146,6 +146,7 @@ def test_saved_and_loaded(played, tmp_path):
     assert isinstance(generator_of(loaded)._acquisition.acqf, EdgeCorrectedUCB)
 
 
+@pytest.mark.slow
 def test_a_batch_and_trials_pending_from_before():
     client = make_client()
     play(client, range(1, 13))
@@ -170,6 +171,7 @@ def test_pending_where_another_metric_is_tracked():
     assert len(generator_of(client)._acquisition.acqf.model.train_targets) == 11 + 1
 
 
+@pytest.mark.slow
 def test_a_horizon_that_moves():
     """The range of time has no influence, and may grow."""
     short = RangeParameterConfig(name="t", bounds=(0.0, 11.0), parameter_type="float")
@@ -185,6 +187,7 @@ def test_a_horizon_that_moves():
     assert play(client, [12.0, 500.0])["t"] == 500.0
 
 
+@pytest.mark.slow
 def test_baseline_and_incumbent_are_at_the_present():
     client = make_client(acquisition=qLogNoisyExpectedImprovement)
     play(client, range(1, 13))
@@ -200,6 +203,7 @@ def test_baseline_and_incumbent_are_at_the_present():
     torch.testing.assert_close(acqf.best_f, expected, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_the_best_at_a_time(sign):
     client = make_client("-loss" if sign > 0 else "loss")
@@ -281,6 +285,7 @@ def test_the_most_informative_are_kept():
     assert keep[:-100].any()
 
 
+@pytest.mark.slow
 def test_what_is_refused():
     with pytest.raises(ValueError, match="initial=9"):
         drifting_strategy(2, initial=9)
@@ -312,6 +317,7 @@ def test_what_is_refused():
         client.get_next_trials(1, {"day": 10.0})
 
 
+@pytest.mark.slow
 def test_categories_constraints_and_several_objectives_are_refused():
     rule = ChoiceParameterConfig(
         name="rule", values=["a", "b", "c"], parameter_type="str", is_ordered=False

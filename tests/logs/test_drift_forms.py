@@ -35,6 +35,7 @@ def fit():
     return fit_drift(*log(), temporal_kernel="auto", time_unit="h")
 
 
+@pytest.mark.slow
 def test_the_form_of_the_truth_is_chosen(fit):
     chosen = fit.comparison
     assert [row.temporal_kernel for row in chosen.evidence] == [
@@ -77,6 +78,7 @@ def test_settings_are_the_model_of_the_chosen_form(fit):
     assert recipes.tv_gp_ucb(choices=choices, **settings).ask(t=61.0).X.shape == (1, 1)
 
 
+@pytest.mark.slow
 def test_prediction_is_that_of_the_conditional_distribution():
     X, Y = log()
     cut = math.ceil(0.75 * N)

@@ -68,6 +68,7 @@ def test_residuals_are_those_of_leaving_out_each_row(known_noise, generator):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [3.0, 1000.0])
 def test_outliers_are_named_and_left_out(size):
     X, Y = draw()

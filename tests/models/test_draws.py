@@ -75,6 +75,7 @@ def test_from_the_events(small, rate, t):
     assert_drawn_from(model, rows, mean, covar)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [0.0, 0.1])
 def test_where_rows_were_merged(small, rate):
     """Merged, the events are gone: then from the joint posterior, which is still exact."""

@@ -163,6 +163,7 @@ def test_seeds_repeat():
     assert not torch.equal(one, other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("time_feature", [-1, None])
 def test_two_outputs_are_drawn_independently(time_feature, generator):
     """Also where they share a kernel that has no batch."""

@@ -115,6 +115,7 @@ def test_what_was_given_may_change_afterwards(option):
     assert torch.equal(played(optimizer).X, played(expected).X)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"choices": None, "bounds": [(0.0, 1.0)] * 2}])
 def test_what_was_passed_and_received_may_change_afterwards(options):
     def recommended(disturbed):

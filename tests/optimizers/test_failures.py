@@ -95,6 +95,7 @@ def test_what_comes_after_all_takes_the_place_of_a_failure():
     one.fail(one.open_trials[0], "not of interest")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("space", SPACES)
 def test_a_run_goes_on_alike_after_failures_and_penalties(space, tmp_path):
     optimizer = make(**SPACES[space])

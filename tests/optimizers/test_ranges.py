@@ -83,6 +83,7 @@ def test_choices_do_not_depend_on_the_range(name):
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_space_of_integers_and_categories_in_any_range():
     def chosen(size):
         space = {"x": (0.0, size), "n": (1, 500), "kind": ["a", "b", "c"]}

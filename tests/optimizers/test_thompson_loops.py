@@ -62,6 +62,7 @@ def test_what_is_drawn(name):
         optimizer.search_space.snap(trial.X)
 
 
+@pytest.mark.slow
 def test_the_feasible_part_of_a_box():
     optimizer = recipes.gp_ts(bounds=[(0, 1)], constraints={"load": (None, 0.5)}, **KNOWN)
     actions = []

@@ -54,6 +54,7 @@ MAKERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_minimizing_chooses_as_maximizing_the_negative(make):
     up, down = make(), make(minimize=True)
@@ -186,6 +187,7 @@ def test_a_mixed_space_is_learned():
     assert optimizer.recommend().parameters["rule"] == "b"
 
 
+@pytest.mark.slow
 def test_a_journal_has_names_and_units(tmp_path):
     path = tmp_path / "run.db"
 
