@@ -65,6 +65,18 @@ def test_import_is_light():
     assert loaded.stdout.strip() == "[]", loaded.stderr
 
 
+def test_models_alone_have_sample_paths():
+    """No other part of the package has to be imported before BoTorch draws paths of a model."""
+    script = (
+        "import torch; from tvbo.models import TimeVaryingGP; "
+        "from botorch.sampling.pathwise import draw_matheron_paths; "
+        "X = torch.rand(5, 2).double(); model = TimeVaryingGP(X, X[:, :1], time_feature=1); "
+        "print(draw_matheron_paths(model, torch.Size([3]))(X).shape)"
+    )
+    drawn = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert drawn.stdout.strip() == "torch.Size([3, 5])", drawn.stderr
+
+
 def test_unknown_name():
     with pytest.raises(AttributeError):
         tvbo.recipe  # noqa: B018

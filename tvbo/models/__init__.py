@@ -1,5 +1,7 @@
 """BoTorch models over actions, contexts and time."""
 
+# It registers how BoTorch draws sample paths of these models.
+import tvbo.models.pathwise  # noqa: F401
 from tvbo.models.averaged_gp import AveragedGP
 from tvbo.models.contextual_gp import ContextualGP
 from tvbo.models.incremental_gp import IncrementalGP
