@@ -73,25 +73,22 @@ def optimizers() -> dict[str, GPOptimizer]:
 
 
 def one_round(n: int) -> list[dict]:
-    """Time an ask with n observations, the last of them just told."""
+    """Time an ask after n observations at random choices."""
     results = []
     for model, optimizer in optimizers().items():
         generator = torch.Generator().manual_seed(0)
-        times = iter(range(1, n + REPEATS + 2))
+        choices = optimizer.search_space.choices
+        for t in range(1, n + 1):
+            place = int(torch.randint(len(choices), (1,), generator=generator))
+            optimizer.tell(optimizer.attach(choices[place], t), torch.randn(1, generator=generator))
+        times = iter(range(n + 1, n + REPEATS + 2))
 
-        def observe(optimizer=optimizer, generator=generator, times=times) -> None:
-            place = int(
-                torch.randint(len(optimizer.search_space.choices), (1,), generator=generator)
-            )
-            trial = optimizer.attach(optimizer.search_space.choices[place], next(times))
-            optimizer.tell(trial, torch.randn(1, generator=generator))
+        def ask(optimizer=optimizer, times=times) -> None:
+            optimizer.tell(optimizer.ask(next(times)), 0.0)
 
-        for _ in range(n):
-            observe()
-        seconds = median_seconds(
-            lambda optimizer=optimizer: optimizer.ask(t=n + REPEATS + 2), before=observe
+        results.append(
+            {"what": f"round, 2,500 choices, n = {n}, {model}", "seconds": median_seconds(ask)}
         )
-        results.append({"what": f"ask, 2,500 choices, n = {n}, {model}", "seconds": seconds})
     return results
 
 
