@@ -340,6 +340,9 @@ def tv_cgp_ucb(
     The schedules for ``beta`` of Theorem 1 are ``FiniteBeta``,
     ``CompactBeta`` and ``RKHSBeta``.
 
+    On a box, with neither kernels nor drift given, it has the model, the acquisition and the
+    retention of :func:`tv_gp_ucb` there, with one Matérn-5/2 kernel over actions and contexts.
+
     Args:
         forgetting_rate: Drift ε per unit of time, in [0, 1]. None learns it.
         **options: Options of a model over action and context, :class:`ContextualGPOptions`.
@@ -350,8 +353,12 @@ def tv_cgp_ucb(
         >>> optimizer.tell(trial, 0.7)
         >>> optimizer.recommend(context=torch.tensor([2.2]))
     """
-    own = _upper_bound(options)
-    return _build("tv_cgp_ucb", forgetting_rate, own, options, has_contexts=True)
+    if not _learns_all_on_box(forgetting_rate, options):
+        own = _upper_bound(options)
+        return _build("tv_cgp_ucb", forgetting_rate, own, options, has_contexts=True)
+    beta = options.get("beta")
+    own = UCB(as_beta_schedule(DEFAULT_BETA if beta is None else beta), edge_correction=True)
+    return _build("tv_cgp_ucb", None, own, _with_learned_drift(options), has_contexts=True)
 
 
 def cgp_ucb(**options: Unpack[ContextualGPOptions]) -> GPOptimizer:
@@ -560,12 +567,12 @@ def _build(
     )
     search_space = make_search_space(given.get("bounds"), given.get("choices"))
     contexts = _context_space(given, search_space) if has_contexts else None
-    ranges = [each.bounds for each in (search_space, contexts) if each is not None]
+    spaces = [each for each in (search_space, contexts) if each is not None]
     models = []
     for place in range(len(goals.names)):
         fitter = ModelFitter(
             InputLayout(search_space.dim, 0 if contexts is None else contexts.dim),
-            torch.cat(ranges, dim=-1),
+            torch.cat([each.bounds for each in spaces], dim=-1),
             covar_module=given.get("covar_module"),
             forgetting_rate=forgetting_rate,
             temporal_kernel=given.get("temporal_kernel"),
@@ -576,6 +583,7 @@ def _build(
             structure=given.get("structure") or "product",
             action_kernel=given.get("action_kernel"),
             context_kernel=given.get("context_kernel"),
+            widths=[width for each in spaces for width in each.widths],
         )
         kept = given.get("retention") or _stale_cutoff(fitter)
         if admission is not None:
@@ -641,10 +649,15 @@ def _context_space(options: ContextualGPOptions, search_space: SearchSpace) -> S
     return contexts
 
 
-def _learns_all_on_box(forgetting_rate: float | None, options: GPOptions) -> bool:
+def _learns_all_on_box(
+    forgetting_rate: float | None, options: ContextualGPOptions | GPOptions
+) -> bool:
     """Return whether kernel and drift are learned on a box, for which there are defaults."""
-    drift = (forgetting_rate, options.get("temporal_kernel"), options.get("covar_module"))
-    return options.get("bounds") is not None and all(given is None for given in drift)
+    given: ContextualGPOptions = {**options}
+    kernels = [given.get("temporal_kernel"), given.get("covar_module")]
+    kernels += [given.get("action_kernel"), given.get("context_kernel")]
+    has_defaults = given.get("bounds") is not None and given.get("structure") in (None, "product")
+    return has_defaults and all(each is None for each in (forgetting_rate, *kernels))
 
 
 def _with_learned_drift(options: GPOptions) -> GPOptions:

@@ -115,21 +115,19 @@ def test_the_kernel_over_actions_is_matern_where_both_forms_are_learned(temporal
         assert found == expected
 
 
-def test_with_contexts_it_is_rbf():
+@pytest.mark.parametrize("structure", ["product", "additive"])
+def test_a_product_with_contexts_is_one_kernel_over_both(structure):
     layout = InputLayout(1, 1)
     bounds = torch.cat([BOUNDS, BOUNDS], dim=-1)
-    fitter = ModelFitter(layout, bounds, temporal_kernel="auto")
+    fitter = ModelFitter(layout, bounds, temporal_kernel="auto", structure=structure)
     model = fitter.fit(Observations.empty(layout.num_columns), 0, torch.Generator())
-    assert {type(kernel) for kernel in kernels_of(model)} == {RBFKernel}
+    kinds = [type(kernel) for kernel in kernels_of(model)]
+    assert kinds == [MaternKernel] if structure == "product" else [RBFKernel, RBFKernel]
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"temporal_kernel": "matern"}, {"temporal_kernel": "auto", "forgetting_rate": 0.1}],
-)
-def test_another_string_or_a_rate_beside_auto_is_refused(options):
-    with pytest.raises(ValueError, match="(matern|auto)"):
-        recipes.tv_gp_ucb(bounds=BOUNDS, **options)
+def test_another_string_is_refused():
+    with pytest.raises(ValueError, match="matern"):
+        recipes.tv_gp_ucb(bounds=BOUNDS, temporal_kernel="matern")
 
 
 def told(optimizer, observations):

@@ -8,10 +8,13 @@ import pytest
 import torch
 from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
 from botorch.optim.fit import fit_gpytorch_mll_scipy
+from gpytorch.kernels import MaternKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
+from gpytorch.priors import LogNormalPrior
 
 from tvbo.fit.drift import Drift
 from tvbo.fit.log_posterior import OPTIONS, LogPosterior
+from tvbo.kernels import TemporalMaternKernel
 from tvbo.models import TimeVaryingGP
 from tvbo.models.scale import UnitCube
 
@@ -113,6 +116,35 @@ def test_newtons_method_on_many_outcomes_ends_where_the_search_does(kind):
     other.assign(start, 0.0)
     assert other.maximize() == pytest.approx(value, abs=1e-6)
     assert other.present() == pytest.approx(posterior.present(), abs=1e-4)
+
+
+def test_columns_of_a_category_have_one_lengthscale_and_one_prior():
+    """As a column of the same distances: two values of a category differ by the root of two."""
+    category = torch.arange(25) % 3
+    one_hot = torch.nn.functional.one_hot(category, 3).double()
+    model = make("Matérn, also in space")
+    X, Y = model.train_inputs[0], model.train_targets.unsqueeze(-1)
+
+    def posterior(columns, widths):
+        rows = torch.cat([X[:, :1], columns, X[:, 2:]], dim=-1)
+        prior = LogNormalPrior(0.7, 1.2)
+        kernel = MaternKernel(ard_num_dims=rows.shape[-1] - 1, lengthscale_prior=prior)
+        form = TemporalMaternKernel(nu=2.5).double()
+        made = TimeVaryingGP(rows, Y, covar_module=kernel, temporal_kernel=form)
+        Drift(None, "auto").set_prior(made, rows[:, -1])
+        return LogPosterior(made, widths)
+
+    # Of two values alone, a column of numbers 0 and the root of two is the same.
+    two = one_hot[:, :2] + one_hot[:, 2:] * torch.tensor([1.0, 0.0])
+    tied = posterior(two, [1, 2])
+    number = posterior(two[:, :1] * 2**0.5, [1, 1])
+    theta = tied.present() + 0.1
+    value, gradient, _ = tied(theta)
+    expected, slopes, _ = number(theta)
+    assert value == pytest.approx(expected, rel=1e-12)
+    assert gradient == pytest.approx(slopes, rel=1e-9)
+    tied.assign(theta, 0.0)
+    assert tied.present() == pytest.approx(theta, rel=1e-12)
 
 
 def test_bounds_are_kept_and_bad_starts_fail():

@@ -48,10 +48,11 @@ class Drift:
     Args:
         forgetting_rate: ε per unit of time; None learns it.
         temporal_kernel: One or several temporal kernels in place of ε; or ``"auto"``, for
-            exponential decay and Matérn-5/2, which are compared.
+            exponential decay and Matérn-5/2, which are compared where ε is not given.
 
     Attributes:
         forms: The forms that are compared, one unless ``temporal_kernel`` is ``"auto"``.
+        averages: Whether it is ``"auto"``: predictions are averaged over hyperparameters.
         temporal_kernels: The temporal kernels that were given, with their parameters.
         likelihood: That by which the noise of standardized outcomes is learned, to be copied; None
             is BoTorch's default, where the drift has no prior either.
@@ -73,16 +74,19 @@ class Drift:
             check_forgetting_rate(forgetting_rate)
         self.forgetting_rate = forgetting_rate
         self.temporal_kernels = []
+        self.averages = isinstance(temporal_kernel, str)
         if not isinstance(temporal_kernel, str):
             self.forms = [temporal_kernel]
             given = as_temporal_kernels(temporal_kernel, forgetting_rate)
             self.temporal_kernels = [check_markov(kernel) for kernel in given]
-        elif temporal_kernel == "auto" and forgetting_rate is None:
-            self.forms = [None, TemporalMaternKernel(nu=2.5).double()]
+        elif temporal_kernel == "auto":
+            self.forms = [None]
+            if forgetting_rate is None:
+                self.forms.append(TemporalMaternKernel(nu=2.5).double())
         else:
             raise ValueError(
-                "Expected temporal_kernel to be a kernel, several, None, or 'auto' without a "
-                f"forgetting_rate. Got {temporal_kernel!r}, forgetting_rate={forgetting_rate}."
+                "Expected temporal_kernel to be a kernel, several, None, or 'auto'. "
+                f"Got {temporal_kernel!r}."
             )
         # How fast the function drifts is learned, with priors of this module.
         self._is_learned = forgetting_rate is None and not self.temporal_kernels

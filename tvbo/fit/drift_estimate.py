@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,8 +66,11 @@ def estimate_drift(fitter: ModelFitter, time_unit: str | None) -> DriftEstimate:
     interval = None
     if fitter.fitted.newest is not None:
         # In closed form where there is one, without what GPyTorch imports for the other.
-        by = _by_closed_form if fitter.is_default else _by_gradients
-        interval = _interval(half_life(model), *by(model))
+        if fitter.is_default:
+            quadratic, slopes = _by_closed_form(model, fitter.widths)
+        else:
+            quadratic, slopes = _by_gradients(model)
+        interval = _interval(half_life(model), quadratic, slopes)
     rate = model.forgetting_rate
     return DriftEstimate(
         form=describe_form(model),
@@ -95,10 +99,10 @@ def _interval(
     return float(half_life * np.exp(-spread)), float(half_life * np.exp(spread))
 
 
-def _by_closed_form(model: DenseGP) -> tuple[QuadraticModel | None, Array]:
+def _by_closed_form(model: DenseGP, widths: Sequence[int]) -> tuple[QuadraticModel | None, Array]:
     """Return Hessian and derivatives of a default model, by the logarithms of its parameters."""
     assert isinstance(model, TimeVaryingGP)
-    posterior = LogPosterior(model)
+    posterior = LogPosterior(model, widths)
     mode = posterior.present().clip(*posterior.bounds.T)
     slopes = np.zeros(len(mode))
     if posterior.learns_time_rate:

@@ -172,7 +172,8 @@ class FittedForms:
         models: Sequence[DenseGP],
         defaults: Sequence[Values] | None,
         generator: Generator,
-        is_default: bool,
+        widths: Sequence[int] | None,
+        averages: bool,
     ) -> None:
         """Fit each model from its present values and from the defaults, and choose one.
 
@@ -182,14 +183,16 @@ class FittedForms:
             defaults: Their values before anything was learned, the only start of the first fit;
                 None begins a later one at the present values alone.
             generator: Seeds the restarts of a fit that failed from all its starts.
-            is_default: Whether the models are such that :class:`LogPosterior` takes.
+            widths: Number of columns of each lengthscale, where the models are such that
+                :class:`LogPosterior` takes; None otherwise.
+            averages: Whether sets of hyperparameters are to be averaged over.
 
         Raises:
             botorch.exceptions.errors.ModelFittingError: if a fit fails in every restart.
         """
         largest, sets = -math.inf, []
         for i, model in enumerate(models):
-            posterior = LogPosterior(model) if is_default else None
+            posterior = None if widths is None else LogPosterior(model, widths)
             starts = [learned_values(model)] if self.values[i] is not None else []
             if defaults is not None:
                 start = defaults[i]
@@ -204,7 +207,7 @@ class FittedForms:
             self.values[i] = learned_values(model)
             if density > largest:
                 largest, self.chosen = density, i
-            if posterior is not None and len(models) > 1:
+            if posterior is not None and averages:
                 sets.append(posterior.sigma_points())
         self.sets = []
         if kept := [each for each in sets if each is not None]:

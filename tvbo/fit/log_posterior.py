@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from tvbo.kernels.temporal import decay_exponent
 from tvbo.models import TimeVaryingGP
 from tvbo.models.averaged_gp import HyperparameterSets
 from tvbo.models.closed_form import MATERN, correlation_of
+from tvbo.models.time_varying_gp import make_temporal_kernel
 
 Array = NDArray[np.float64]
 
@@ -43,40 +45,60 @@ LARGEST = 1e13
 
 
 class LogParameter:
-    """A positive hyperparameter with a prior, as a search over its logarithm sees it.
+    """Positive hyperparameters with a prior, as a search over their logarithms sees them.
 
     Args:
-        module: The part of the model that has it.
-        name: Its name there. It has a log-normal prior, or one over its logarithm.
+        module: The part of the model that has them.
+        name: Their name there. They have a log-normal prior, or one over their logarithms.
         is_rate: Whether it is ε, of which the logarithm of ρ is searched.
+        widths: How many entries, one after another, are one number; None is one each.
 
     Attributes:
-        bounds: Logarithms of its bounds, ``2``.
-        is_of_logarithm: Whether the prior is over the logarithm.
-        location: Mean of the logarithm under the prior.
-        spread: Standard deviation of the logarithm under the prior.
+        size: Number of numbers ``k``.
+        firsts: Place of the first entry of each, ``k``.
+        bounds: Logarithms of their bounds, ``k x 2``.
+        is_of_logarithm: Whether the prior is over the logarithm, ``k``.
+        location: Mean of the logarithm under the prior, ``k``.
+        spread: Standard deviation of the logarithm under the prior, ``k``.
     """
 
-    def __init__(self, module: Module, name: str, is_rate: bool = False):
+    def __init__(
+        self, module: Module, name: str, is_rate: bool = False, widths: Sequence[int] | None = None
+    ):
         self.module, self.name, self.is_rate = module, name, is_rate
+        self.shape: Size = getattr(module, name).shape
+        self._widths = np.array(widths or [1] * self.shape.numel())
+        self.firsts = np.cumsum(self._widths) - self._widths
+        self.size = len(self._widths)
         constraint = getattr(module, f"raw_{name}_constraint")
         self._ends = constraint.lower_bound.item(), constraint.upper_bound.item()
-        self.bounds = self.logarithms(np.array(self._ends).clip(1 / LARGEST, LARGEST))
+        ends = self._logarithms(np.array(self._ends).clip(1 / LARGEST, LARGEST))
+        self.bounds = ends[None].repeat(self.size, axis=0)
         prior = getattr(module, f"{name}_prior")
-        self.is_of_logarithm = isinstance(prior, LogarithmPrior)
-        normal = prior if self.is_of_logarithm else prior.base_dist
-        self.location, self.spread = normal.loc.item(), normal.scale.item()
+        is_of_logarithm = isinstance(prior, LogarithmPrior)
+        normal = prior if is_of_logarithm else prior.base_dist
+        self.is_of_logarithm = np.full(self.size, is_of_logarithm)
+        self.location = np.full(self.size, normal.loc.item())
+        self.spread = np.full(self.size, normal.scale.item())
+
+    def present(self) -> Array:
+        """Return the logarithms that the model has, ``k``."""
+        values = getattr(self.module, self.name).detach().flatten().numpy()
+        return self._logarithms(values[self.firsts])
 
     def values(self, logarithms: Array) -> Tensor:
-        """Return the values with some logarithms, of any shape, within the bounds."""
+        """Return the entries ``... x n`` with some logarithms ``... x k``, within the bounds."""
         values = np.exp(logarithms)
         if self.is_rate:
             values = -np.expm1(-values)
         # The exponential of the logarithm of a bound may lie beyond it.
-        return torch.as_tensor(values.clip(*self._ends))
+        return torch.as_tensor(values.clip(*self._ends).repeat(self._widths, axis=-1))
 
-    def logarithms(self, values: Array) -> Array:
-        """Return the logarithms of some values."""
+    def assign(self, logarithms: Array) -> None:
+        """Give the model some logarithms, ``k``."""
+        self.module.initialize(**{self.name: self.values(logarithms).reshape(self.shape)})
+
+    def _logarithms(self, values: Array) -> Array:
         positive = -np.log1p(-values) if self.is_rate else values
         logarithms: Array = np.log(positive)
         return logarithms
@@ -96,6 +118,8 @@ class LogPosterior:
 
     Args:
         model: The model.
+        widths: Number of columns, one after another, that have one lengthscale, such as those of a
+            category; None is one for each.
         newest: Number of newest observations to use; None is all of them.
 
     Attributes:
@@ -103,7 +127,12 @@ class LogPosterior:
         bounds: Lower and upper bounds of the parameters, ``p x 2``.
     """
 
-    def __init__(self, model: TimeVaryingGP, newest: int | None = None):
+    def __init__(
+        self,
+        model: TimeVaryingGP,
+        widths: Sequence[int] | None = None,
+        newest: int | None = None,
+    ):
         time = model.time_feature
         assert time is not None
         order = model.train_inputs[0][:, time].argsort(stable=True)
@@ -117,39 +146,36 @@ class LogPosterior:
         # Memory for LAPACK, kept from one evaluation to the next.
         self._covar = np.zeros(len(rows) ** 2)
         differences = X.T[:, first] - X.T[:, second]
-        self.squares = np.delete(differences, time, axis=0) ** 2
         self.lags = np.abs(differences[time])
         self._latest: tuple[Array, tuple[float, Array, float]] | None = None
         self._quadratic: tuple[Array, QuadraticModel] | None = None
-        self.part = LogPosterior(model, newest=PART) if len(rows) > LONG else None
+        self.part = LogPosterior(model, widths, newest=PART) if len(rows) > LONG else None
         self.mean_module = model.mean_module
         base, temporal = model.covar_module.kernels[0].base_kernel, model.temporal_kernels[0]
         self.correlation = correlation_of(base)
-        self.parameters = [LogParameter(base, "lengthscale")]
+        lengthscale = LogParameter(base, "lengthscale", widths=widths)
+        squares = np.square(np.delete(differences, time, axis=0))
+        self.squares = np.add.reduceat(squares, lengthscale.firsts, axis=0)
+        self.parameters = [lengthscale]
         self.is_decay = isinstance(temporal, TemporalDecayKernel)
+        self.learns_time_rate = True
         if self.is_decay:
-            self.time_rate = -2 * decay_exponent(temporal.forgetting_rate.detach()).item()
+            self.rate = temporal.forgetting_rate.detach()
+            self.time_rate = -2 * decay_exponent(self.rate).item()
             self.learns_time_rate = bool(temporal.raw_forgetting_rate.requires_grad)
             if self.learns_time_rate:
                 self.parameters.append(LogParameter(temporal, "forgetting_rate", is_rate=True))
         else:
-            self.time_rate, self.learns_time_rate = float(temporal.lengthscale.item()), True
             self.parameters.append(LogParameter(temporal, "lengthscale"))
         self.noise = None
         if isinstance(model.likelihood, FixedNoiseGaussianLikelihood):
             self.noise = model.likelihood.noise[rows].numpy()
         else:
             self.parameters.append(LogParameter(model.likelihood.noise_covar, "noise"))
-        # For each entry of the vector; the lengthscales come first, and the others have one each.
-        each = [
-            parameter
-            for parameter in self.parameters
-            for _ in range(getattr(parameter.module, parameter.name).numel())
-        ]
-        self.bounds = np.array([parameter.bounds for parameter in each])
-        self._location = np.array([parameter.location for parameter in each])
-        self._spread = np.array([parameter.spread for parameter in each])
-        self._is_of_logarithm = np.array([parameter.is_of_logarithm for parameter in each])
+        self.bounds = np.concatenate([each.bounds for each in self.parameters])
+        self._location = np.concatenate([each.location for each in self.parameters])
+        self._spread = np.concatenate([each.spread for each in self.parameters])
+        self._is_of_logarithm = np.concatenate([each.is_of_logarithm for each in self.parameters])
 
     def __call__(self, theta: Array, with_gradient: bool = True) -> tuple[float, Array, float]:
         """Return the log density, its gradient if asked for, else zeros, and the prior mean.
@@ -300,37 +326,33 @@ class LogPosterior:
                         means.append(mean)
                         log_weights.append(density + volume - math.log(2 * p + 2))
         theta, d, shape = np.array(points), len(self.squares), Size([len(points)])
-        lengthscale, time_rate, *noise = self.parameters
+        lengthscale, *others = self.parameters
+        noise = None if self.noise is not None else others.pop().values(theta[:, -1:]).squeeze(-1)
         temporal_kernel: TemporalDecayKernel | TemporalMaternKernel
         if self.is_decay:
-            temporal_kernel = TemporalDecayKernel(batch_shape=shape).double()
-            temporal_kernel.forgetting_rate = time_rate.values(theta[:, d]).unsqueeze(-1)
+            rate = others[0].values(theta[:, d : d + 1]) if others else self.rate
+            temporal_kernel = make_temporal_kernel(rate, batch_shape=shape)
         else:
             temporal_kernel = TemporalMaternKernel(nu=2.5, batch_shape=shape).double()
-            temporal_kernel.lengthscale = time_rate.values(theta[:, d])[:, None, None]
+            temporal_kernel.lengthscale = others[0].values(theta[:, d : d + 1]).unsqueeze(-1)
         temporal_kernel.requires_grad_(False)
         return HyperparameterSets(
             lengthscales=lengthscale.values(theta[:, :d]),
             temporal_kernel=temporal_kernel,
             mean=torch.tensor(means, dtype=torch.float64),
-            noise=noise[0].values(theta[:, -1]) if noise else None,
+            noise=noise,
             log_weights=torch.tensor(log_weights, dtype=torch.float64),
         )
 
     def present(self) -> Array:
         """Return the parameters that the model has, ``p``."""
-        values = [getattr(each.module, each.name).detach().flatten() for each in self.parameters]
-        pairs = zip(self.parameters, values, strict=True)
-        return np.concatenate([each.logarithms(value.numpy()) for each, value in pairs])
+        return np.concatenate([each.present() for each in self.parameters])
 
     def assign(self, theta: Array, mean: float) -> None:
         """Give the model parameters, ``p``, and a prior mean."""
-        d = len(self.squares)
-        parts = zip(self.parameters, [theta[:d], *theta[d:]], strict=True)
-        for parameter, logarithms in parts:
-            shape = getattr(parameter.module, parameter.name).shape
-            values = parameter.values(logarithms).reshape(shape)
-            parameter.module.initialize(**{parameter.name: values})
+        ends = np.cumsum([each.size for each in self.parameters])
+        for parameter, logarithms in zip(self.parameters, np.split(theta, ends), strict=False):
+            parameter.assign(logarithms)
         self.mean_module.initialize(constant=torch.tensor(mean, dtype=torch.float64))
 
     def _negative(self, theta: Array) -> tuple[float, Array]:

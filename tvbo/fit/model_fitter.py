@@ -12,15 +12,15 @@ from typing import Any, Literal, Protocol, Self, get_args
 import torch
 from botorch.exceptions.errors import InputDataError
 from botorch.models.transforms import Standardize
-from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
 from gpytorch.constraints import GreaterThan
-from gpytorch.kernels import Kernel, ScaleKernel
+from gpytorch.kernels import Kernel, MaternKernel, ScaleKernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean, ZeroMean
+from gpytorch.priors import LogNormalPrior
 from torch import Generator, Tensor
 
 from tvbo.fit.drift import DenseGP, Drift, Form
-from tvbo.fit.fitted_forms import FittedForms, learned_values
+from tvbo.fit.fitted_forms import FittedForms, Values, learned_values
 from tvbo.kernels.context_action import Structure
 from tvbo.models import ContextualGP, TimeVaryingGP
 from tvbo.models.scale import UnitCube, standardized, standardizer
@@ -111,12 +111,15 @@ class ModelFitter:
         likelihood: Likelihood for a learned noise, as in :class:`tvbo.models.TimeVaryingGP`.
         refit: When to learn. None: never if kernel, rate and noise are all given, else always.
         temporal_kernel: One or several temporal kernels in place of ε, of which those parameters
-            are learned that require gradients; or ``"auto"``: exponential decay and Matérn-5/2 are
-            both learned, and :meth:`fit` returns the one with the larger posterior density.
+            are learned that require gradients; or ``"auto"``: without a rate, exponential decay and
+            Matérn-5/2 are both learned, :meth:`fit` returns the one with the larger posterior
+            density, and :attr:`fitted` has hyperparameters to average over.
         structure: How the kernels over actions and contexts are combined, ``"product"``,
             ``"additive"`` or ``"both"``, as in :class:`tvbo.models.ContextualGP`.
         action_kernel: Kernel over actions; None learns BoTorch's default, RBF.
         context_kernel: Kernel over contexts; None learns BoTorch's default, RBF.
+        widths: Number of columns of each parameter and context, several of a category, which then
+            have one lengthscale in the default kernel; None is one for each.
 
     Attributes:
         last_model: The newest model that :meth:`fit` returned, None before the first.
@@ -143,6 +146,7 @@ class ModelFitter:
         structure: Structure = "product",
         action_kernel: Kernel | None = None,
         context_kernel: Kernel | None = None,
+        widths: Sequence[int] | None = None,
     ):
         if structure not in get_args(Structure):
             raise ValueError(
@@ -161,8 +165,12 @@ class ModelFitter:
             check_positive(noise_variance=noise_variance)
         self.noise_variance = noise_variance
         self.layout, self.bounds, self.structure = layout, bounds, structure
-        # Whether its kernel has parts for actions and contexts.
-        self._has_parts = layout.num_contexts > 0 and covar_module is None
+        # Whether its kernel has parts for actions and contexts. With "auto" and no part given, one
+        # kernel over both is learned, with a lengthscale for each number.
+        given = (action_kernel, context_kernel) != (None, None) or structure != "product"
+        is_joint = self.drift.averages and not given
+        self._has_parts = layout.num_contexts > 0 and covar_module is None and not is_joint
+        self.widths = [1] * bounds.shape[-1] if widths is None else list(widths)
         # Columns whose kernel is a default of BoTorch, which expects the unit cube.
         self._scaled_columns: list[int] = []
         if covar_module is None and action_kernel is None:
@@ -222,7 +230,7 @@ class ModelFitter:
         observations = standardized(observations, self.transform)
         models = [self._built(observations, form, self.unit) for form in self.drift.forms]
         defaults = [learned_values(model) for model in models]
-        num_learned = sum(value.numel() for value in defaults[0].values())
+        num_learned = self._num_learned(defaults[0])
         if num_learned == 0 and not isinstance(self.refit, RefitNever):
             raise ValueError(
                 "Expected a parameter to learn, since a refit was asked for. Got none: give "
@@ -236,7 +244,8 @@ class ModelFitter:
         if enough and self.refit.due(num_told - self._num_told_at_fit):
             from_defaults = num_told - self._num_told_at_restart > SHARE * len(observations)
             starts = defaults if from_defaults else None
-            self.fitted.fit(models, starts, generator, self.is_default)
+            widths = self.widths if self.is_default else None
+            self.fitted.fit(models, starts, generator, widths, self.drift.averages)
             self._num_told_at_fit = num_told
             if from_defaults:
                 self._num_told_at_restart = num_told
@@ -272,7 +281,12 @@ class ModelFitter:
             return 0
         none = Observations.empty(self.layout.num_columns)
         values = learned_values(self._built(none, self.drift.forms[0], 1.0))
-        return OBSERVATIONS_PER_PARAMETER * sum(value.numel() for value in values.values())
+        return OBSERVATIONS_PER_PARAMETER * self._num_learned(values)
+
+    def _num_learned(self, values: Values) -> int:
+        """Return how many numbers are learned, columns of a category as one."""
+        tied = sum(self.widths) - len(self.widths) if self.is_default else 0
+        return sum(value.numel() for value in values.values()) - tied
 
     def check_noise(self, observations: Observations) -> None:
         """Raise unless the noise of the observations is known or learned.
@@ -373,16 +387,27 @@ class ModelFitter:
             covar_module: Kernel | list[Kernel] | None
             if isinstance(self.covar_module, Sequence):
                 covar_module = [_in_unit(kernel, unit) for kernel in self.covar_module]
-            elif self.covar_module is None and len(self.drift.forms) > 1:
-                # Where functions have many local optima regret is less than with RBF.
-                covar_module = get_covar_module_with_dim_scaled_prior(
-                    ard_num_dims=time, use_rbf_kernel=False
-                )
+            elif self.covar_module is None and self.drift.averages:
+                covar_module = self._default_kernel()
             else:
                 covar_module = _in_unit(self.covar_module, unit)
             model = TimeVaryingGP(covar_module=covar_module, **shared)
         self.drift.set_prior(model, observations.X[:, time])
         return model
+
+    def _default_kernel(self) -> Kernel:
+        """Return a Matérn-5/2 kernel with BoTorch's priors for as many numbers as are learned.
+
+        Where functions have many local optima regret is less than with RBF.
+        """
+        prior = LogNormalPrior(math.sqrt(2) + math.log(len(self.widths)) / 2, math.sqrt(3))
+        least = GreaterThan(2.5e-2, transform=None, initial_value=prior.mode)
+        return MaternKernel(
+            nu=2.5,
+            ard_num_dims=sum(self.widths),
+            lengthscale_prior=prior,
+            lengthscale_constraint=least,
+        )
 
 
 class ScaledMean(Mean):

@@ -59,6 +59,13 @@ class RowSpace(ABC):
         """Name of an argument with several rows."""
         return "choices" if self.name == "action" else "contexts"
 
+    @property
+    def widths(self) -> list[int]:
+        """Number of columns of each parameter: several of a category."""
+        if self.parameters is None:
+            return [1] * self.dim
+        return [part.width for part in self.parameters.varying]
+
     @abstractmethod
     def snap(self, X: Tensor) -> Tensor:
         """Return rows, ``n x d``, without rounding to single precision.
