@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tvbo import recipes
-    from tvbo.evaluation import History, backtest, run, run_async
+    from tvbo.evaluation import History, backtest
+    from tvbo.evaluation.run import run, run_async
     from tvbo.logs import DriftFit, fit_drift, fit_panel
     from tvbo.optimizers import Optimizer, Trial
 
