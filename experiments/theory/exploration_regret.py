@@ -124,7 +124,7 @@ def bpe_delay_regret_bound(
     for before, current in pairwise(rounds):
         total += current.length * max(
             surviving_regret_bound(
-                rule.width(replace(exploration, num_arrived=arrived)),
+                rule(replace(exploration, num_arrived=arrived)),
                 num_outcomes=before.q,
                 information_gain=float(information_gain[before.q - 1]),
                 noise_variance=noise_variance,

@@ -41,7 +41,7 @@ def test_equation_25():
 def test_equation_26():
     """The width of a box with q outcomes, put in as the paper does."""
     exploration = Exploration(0.1, 5, 32, 0.01, 2, None, 1.0, 1000)
-    width = CompactSetWidth(NORM, NOISE_SD, cover=1.0).width(exploration)
+    width = CompactSetWidth(NORM, NOISE_SD, cover=1.0)(exploration)
     beta, q = width.multiplier, 32
     c1 = 2 / math.log(1 + 1 / 0.01)
     printed = 8 / q + 4 * beta * (math.sqrt(c1 * 20 / q) + 2 / math.sqrt(q))
@@ -95,7 +95,7 @@ def test_step_3_of_a_box_takes_the_worst_number_of_outcomes():
     with_q = rounds[0].length * 20.0
     for before, current in pairwise(rounds):
         exploration = Exploration(0.1, len(rounds), before.q, 0.01, 2, None, 1.0, 1000)
-        beta, q = rule.width(exploration).multiplier, before.q
+        beta, q = rule(exploration).multiplier, before.q
         deviation = math.sqrt(c1 * RUN["information_gain"][q - 1] / q)
         with_q += current.length * (8 / q + 4 * beta * (deviation + 2 / math.sqrt(q)))
     bound = bpe_delay_regret_bound(rule, **options)

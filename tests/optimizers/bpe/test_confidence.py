@@ -21,8 +21,8 @@ BOX = replace(FINITE, num_points=None)
 
 def test_finite_set_by_hand():
     """2 + √(2 log 400000), and half of the root where σ = λ / 2."""
-    equal = FiniteSetWidth(rkhs_norm=2.0, noise_sd=0.2).width(FINITE)
-    half = FiniteSetWidth(rkhs_norm=2.0, noise_sd=0.1).width(FINITE)
+    equal = FiniteSetWidth(rkhs_norm=2.0, noise_sd=0.2)(FINITE)
+    half = FiniteSetWidth(rkhs_norm=2.0, noise_sd=0.1)(FINITE)
     assert equal.multiplier == pytest.approx(7.0792164407692096, rel=1e-15)
     assert half.multiplier == pytest.approx(4.5396082203846048, rel=1e-15)
     assert equal.offset == half.offset == 0
@@ -30,7 +30,7 @@ def test_finite_set_by_hand():
 
 def test_compact_set_by_hand():
     """From Lemma 4.3 with δ / 16, one formula after the other at 30 digits."""
-    width = CompactSetWidth(rkhs_norm=1.5, noise_sd=0.1, cover=3.0).width(BOX)
+    width = CompactSetWidth(rkhs_norm=1.5, noise_sd=0.1, cover=3.0)(BOX)
     assert width.multiplier == pytest.approx(4.8199053403948333, rel=1e-14)
     assert width.offset == pytest.approx(2.2555271972474221, rel=1e-14)
 
@@ -38,17 +38,17 @@ def test_compact_set_by_hand():
 def test_compact_set_of_a_large_kernel():
     """k_max replaces σ where it is larger."""
     rule = CompactSetWidth(rkhs_norm=1.5, noise_sd=0.1, cover=3.0)
-    assert rule.width(replace(BOX, max_variance=0.05)) == rule.width(replace(BOX, max_variance=0.1))
-    assert rule.width(replace(BOX, max_variance=2.0)).multiplier > rule.width(BOX).multiplier
+    assert rule(replace(BOX, max_variance=0.05)) == rule(replace(BOX, max_variance=0.1))
+    assert rule(replace(BOX, max_variance=2.0)).multiplier > rule(BOX).multiplier
 
 
 def test_prior_draw_by_hand():
-    assert PriorDrawWidth().width(FINITE) == Width(pytest.approx(4.9408648323001457, rel=1e-15))
+    assert PriorDrawWidth()(FINITE) == Width(pytest.approx(4.9408648323001457, rel=1e-15))
     expected = math.sqrt(2 * math.log(2 * 4 * 1000**2 / 0.1))
-    assert PriorDrawWidth().width(BOX).multiplier == pytest.approx(expected, rel=1e-15)
+    assert PriorDrawWidth()(BOX).multiplier == pytest.approx(expected, rel=1e-15)
 
 
 def test_prior_draw_fails_seldom_enough():
     """The Gaussian tails of all actions and rounds, on both sides, add up to δ / 2 at most."""
-    beta = PriorDrawWidth().width(FINITE).multiplier
+    beta = PriorDrawWidth()(FINITE).multiplier
     assert 4 * 2500 * math.erfc(beta / math.sqrt(2)) <= 0.1 / 2

@@ -2,20 +2,23 @@ import numpy as np
 import pytest
 
 from tvbo.optimizers.bpe import SubExponentialDelay
-from tvbo.optimizers.bpe.delays import delay_distribution, estimate_delay
+from tvbo.optimizers.bpe.delays import estimate_delay
 
 
-def test_product_limit_by_hand():
-    """At 1: 1 of 5. At 2: 2 of 3. The rest, waited for 3 rounds, is put at 4."""
-    values, probabilities = delay_distribution([1, 2, 2], [1, 3])
-    assert values.tolist() == [1, 2, 4]
-    assert probabilities == pytest.approx([1 / 5, 4 / 5 * 2 / 3, 4 / 5 / 3], rel=1e-14)
-
-
-def test_without_waiting_it_is_the_empirical_distribution():
-    values, probabilities = delay_distribution([3, 0, 3, 7], [])
-    assert values.tolist() == [0, 3, 7]
-    assert probabilities == pytest.approx([0.25, 0.5, 0.25], rel=1e-14)
+@pytest.mark.parametrize(
+    ("arrived", "awaited", "values", "probabilities"),
+    [
+        # At 1: 1 of 5. At 2: 2 of 3. The rest, waited for 3 rounds, is put at 4.
+        ([1, 2, 2], [1, 3], [1, 2, 4], [1 / 5, 4 / 5 * 2 / 3, 4 / 5 / 3]),
+        ([3, 0, 3, 7], [], [0, 3, 7], [0.25, 0.5, 0.25]),
+    ],
+)
+def test_product_limit_by_hand(arrived, awaited, values, probabilities):
+    """Mean and deviation of what was calculated by hand."""
+    found, mean = estimate_delay(arrived, awaited), np.dot(values, probabilities)
+    assert found.mean == pytest.approx(mean, rel=1e-14)
+    variance = np.dot(np.square(np.array(values) - mean), probabilities)
+    assert found.b == pytest.approx(variance**0.5, rel=1e-14)
 
 
 def test_nothing_arrived():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from copy import copy, deepcopy
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
@@ -13,7 +13,7 @@ from gpytorch.kernels import Kernel
 from torch import Generator, Tensor
 
 from tvbo.optimizers.base import Optimizer
-from tvbo.optimizers.bpe.confidence import Exploration, PriorDrawWidth, Width, WidthRule
+from tvbo.optimizers.bpe.confidence import Exploration, PriorDrawWidth, WidthRule
 from tvbo.optimizers.bpe.delays import NO_DELAY, DelayBound, EstimatedDelay
 from tvbo.optimizers.bpe.surviving_set import (
     MIN_NOISE_SHARE,
@@ -28,12 +28,7 @@ from tvbo.spaces.labels import Context, Time, TimeScale
 from tvbo.spaces.observations import Observations
 from tvbo.spaces.search_space import SearchSpace
 from tvbo.trial import Trial
-from tvbo.values import (
-    as_number,
-    check_count,
-    check_positive,
-    check_probability,
-)
+from tvbo.values import as_number, check_count, check_positive, check_probability
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,8 +53,8 @@ class BPEDelay(Optimizer):
     points. Rounds count asks; ``t`` plays no part, and there are no contexts.
 
     Args:
-        search_space: A finite set, or a box, where the largest variance and the largest lower
-            bound are those of a local search.
+        search_space: A finite set, or a box, of which a pool of points is looked at, and for the
+            largest lower bound the neighbourhood of the best of them.
         covar_module: The kernel, held fixed; the prior mean is zero.
         noise_variance: λ², in squared units of the reward, for outcomes observed without their own;
             at least 1e-12 of the largest prior variance.
@@ -99,45 +94,49 @@ class BPEDelay(Optimizer):
         super().__init__(
             search_space, generator=generator, minimize=minimize, time_scale=time_scale
         )
-        self.noise_variance = as_number("noise_variance", noise_variance)
-        check_positive(noise_variance=self.noise_variance)
         check_count(horizon=horizon)
         check_probability(delta=delta)
+        self.noise_variance = as_number("noise_variance", noise_variance)
+        check_positive(noise_variance=self.noise_variance)
         self.horizon, self.delta = int(horizon), delta
-        if len(covar_module.batch_shape) > 0:
-            raise BotorchTensorDimensionError(
-                "Expected a kernel without a batch. "
-                f"Got batch_shape={tuple(covar_module.batch_shape)}."
-            )
-        self.covar_module = deepcopy(covar_module).to(torch.float64).eval().requires_grad_(False)
         self.delay = EstimatedDelay() if delay is None else delay
         if not isinstance(self.delay, DelayBound | EstimatedDelay):
-            raise TypeError(
-                "Expected how late outcomes may be, such as SubExponentialDelay.poisson(50) or "
-                f"SubExponentialDelay.constant(50). Got {delay!r}."
-            )
+            raise TypeError(f"Expected a delay, such as SubExponentialDelay. Got {delay!r}.")
         self.width = PriorDrawWidth() if width is None else width
-        if not isinstance(self.width, WidthRule):
+        if not callable(self.width):
             raise TypeError(f"Expected a width, such as FixedWidth(6.0). Got {width!r}.")
-        self._left: SurvivingSet
+        if len(covar_module.batch_shape) > 0:
+            shape = tuple(covar_module.batch_shape)
+            raise BotorchTensorDimensionError(f"Expected a kernel without a batch. Got {shape}.")
+        self.covar_module = deepcopy(covar_module).to(torch.float64).eval().requires_grad_(False)
+        model, num_points = (self.covar_module, self.noise_variance), None
         if isinstance(search_space, FiniteSpace):
-            self._left = SurvivingSet(search_space.choices, self.covar_module, self.noise_variance)
+            self._left = SurvivingSet(search_space.choices, *model)
+            num_points = len(search_space.choices)
         else:
-            self._left = SurvivingRegion(
-                search_space, self.covar_module, self.noise_variance, self.generator
-            )
-        self._check_noise("noise_variance", self.noise_variance)
-        least = NO_DELAY if isinstance(self.delay, EstimatedDelay) else self.delay
-        shortest = least.upper_bound(self.horizon, delta)
+            self._left = SurvivingRegion(search_space, *model, self.generator)
+        self._check_noise(self.noise_variance)
+        bound = NO_DELAY if isinstance(self.delay, EstimatedDelay) else self.delay
+        shortest = bound.upper_bound(self.horizon, delta)
         self.num_rounds = len(exploration_rounds(self.horizon, shortest))
-        self._width(num_arrived=1)  # which raises if it is not made for the search space
+        self._exploration = Exploration(
+            delta=delta,
+            num_rounds=self.num_rounds,
+            num_arrived=1,
+            noise_variance=self.noise_variance,
+            dim=search_space.dim,
+            num_points=num_points,
+            max_variance=self._left.max_variance,
+            horizon=self.horizon,
+        )
+        self.width(self._exploration)  # which raises if it is not made for the search space
         self._posterior: RoundPosterior | None = None
         self._rounds: list[tuple[float, ...]] = []
         self._asked: dict[int, int] = {}
         self._delays: list[int] = []
         self._lost: list[int] = []
-        self._arrived: dict[int, tuple[Tensor, float, float]] = {}
-        self.plan = self._planned(None)
+        self._arrived: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
+        self.plan = self._planned(BEFORE_FIRST)
 
     @property
     def survivors(self) -> Tensor:
@@ -146,12 +145,12 @@ class BPEDelay(Optimizer):
         Of a box those that are looked at, all of them inside.
         """
         with self._one_call("survivors"):
-            return self._if_ended()[0].X.clone()
+            return self._ended(copy_of(self.generator))[0].X.clone()
 
     @property
     def model_size(self) -> int:
         """Number of chosen points that the next action rests on."""
-        return len(self._left.chosen)
+        return self._left.num_chosen
 
     def survives(self, X: Tensor) -> Tensor:
         """Return whether actions may still be the best, ``n`` for rows ``n x d``.
@@ -160,7 +159,8 @@ class BPEDelay(Optimizer):
             InputDataError: if a row is no action of the search space.
         """
         with self._one_call("survives"):
-            return self._if_ended()[0].survives(self.search_space.snap(X))
+            left, _ = self._ended(copy_of(self.generator))
+            return left.survives(self.search_space.snap(X))
 
     def recommend(self, context: Context | None = None, t: Time | None = None) -> Recommendation:
         """Return the remaining action with the highest posterior mean.
@@ -180,11 +180,12 @@ class BPEDelay(Optimizer):
         """
         with self._one_call("recommend"):
             self._check_context(context)
-            left, posterior = self._if_ended()
+            generator = copy_of(self.generator)
+            left, posterior = self._ended(generator)
             posterior = posterior or self._posterior
             if posterior is None:
                 raise InputDataError("Expected an outcome within its round. Got none yet.")
-            X = left.best(posterior)
+            X = left.best(posterior, generator)
             mean, deviation = posterior.moments(X)
             mean *= self._signs[0]
             t = self._time_of(t)
@@ -205,16 +206,19 @@ class BPEDelay(Optimizer):
 
     def _check_can_ask(self) -> None:
         if self._num_asked >= self.horizon:
-            raise ValueError(
-                f"Expected at most horizon={self.horizon} asks: the rounds are planned for them. "
-                "Got one more; survivors says which actions are left."
-            )
+            raise ValueError(f"Expected at most horizon={self.horizon} asks. Got one more.")
 
     def _choose(
         self, search_space: SearchSpace, q: int, t: float, context: Tensor | None
     ) -> Tensor:
-        if len(self._left.chosen) == self.plan.length:
-            self._turn()
+        if self._left.num_chosen == self.plan.length:
+            # The round in progress ends, and the next one begins.
+            plan = self._planned(self.plan)
+            left, posterior = self._ended(self.generator)
+            counts = self._left.num_chosen, len(self._arrived), self._left.size, left.size
+            self._rounds.append((*self.plan, *counts))
+            self._left, self._posterior = left, posterior or self._posterior
+            self.plan, self._arrived = plan, {}
         return self._left.choose(self.generator)
 
     def _open_trial(self, trial: Trial) -> None:
@@ -225,91 +229,57 @@ class BPEDelay(Optimizer):
         super()._open_trial(trial)
 
     def _check_outcome(self, trial: Trial, observation: Observations) -> None:
-        self._check_noise("Yvar", self._noise_of(observation))
+        self._check_noise(self._noise_of(observation).item())
 
     def _learn(self, trial: Trial, observation: Observations) -> None:
-        number = self._asked.pop(trial.id, None)
-        if number is None:
+        if (number := self._asked.pop(trial.id, None)) is None:
             return
         self._delays.append(self._num_asked - number)
-        if number > self._num_asked - len(self._left.chosen):
-            outcome = observation.Y.item(), self._noise_of(observation)
-            self._arrived[number] = (trial.X, *outcome)
+        if number > self._num_asked - self._left.num_chosen:
+            self._arrived[number] = trial.X, observation.Y[:, 0], self._noise_of(observation)
 
     def _forget(self, trial: Trial) -> None:
-        number = self._asked.pop(trial.id, None)
-        if number is not None:
+        if (number := self._asked.pop(trial.id, None)) is not None:
             self._lost.append(self._num_asked - number)
 
-    def _turn(self) -> None:
-        """End the round in progress and begin the next one."""
-        plan = self._planned(self.plan)
-        left, posterior = self._ended(self.generator)
-        counts = len(self._left.chosen), len(self._arrived), self._left.size, left.size
-        self._rounds.append((self.plan.number, self.plan.q, self.plan.length, *counts))
-        self._left, self._posterior = left, posterior or self._posterior
-        self.plan, self._arrived = plan, {}
-
-    def _planned(self, previous: ExplorationRound | None) -> ExplorationRound:
+    def _planned(self, previous: ExplorationRound) -> ExplorationRound:
         """Return the plan of a round that begins with the next ask."""
         bound = self.delay
         if isinstance(bound, EstimatedDelay):
             awaited = [self._num_asked - number for number in self._asked.values()] + self._lost
             bound = bound.given(self._delays, awaited)
         wait = bound.upper_bound(self.horizon, self.delta)
-        return next_round(self.horizon, wait, previous, self.horizon - self._num_asked)
-
-    def _if_ended(self) -> tuple[SurvivingSet, RoundPosterior | None]:
-        """Return what would be left if the round ended now, and the posterior of its outcomes."""
-        return self._ended(copy_of(self.generator))
+        return previous.next(self.horizon, wait, self.horizon - self._num_asked)
 
     def _ended(self, generator: Generator) -> tuple[SurvivingSet, RoundPosterior | None]:
-        left = copy(self._left)
-        if not self._arrived:
-            left.start()
-            return left, None
-        # In the order of asking: that of arrival changes nothing, not even rounding.
-        X, Y, noise = zip(*(self._arrived[n] for n in sorted(self._arrived)), strict=True)
-        width = self._width(len(Y))
-        points = torch.cat(X)
-        posterior = RoundPosterior(
-            self.covar_module, points, points.new_tensor(Y), points.new_tensor(noise), width
-        )
-        left.remove(posterior, generator)
+        """Return what is left when the round ends now, and the posterior of its outcomes."""
+        left, posterior = copy(self._left), None
+        if self._arrived:
+            # In the order of asking: that of arrival changes nothing, not even rounding.
+            arrived = [self._arrived[number] for number in sorted(self._arrived)]
+            X, Y, noise = (torch.cat(each) for each in zip(*arrived, strict=True))
+            width = self.width(replace(self._exploration, num_arrived=len(arrived)))
+            posterior = RoundPosterior(self.covar_module, X, Y, noise, width)
+            left.remove(posterior, generator)
+        left.start()
         return left, posterior
 
-    def _width(self, num_arrived: int) -> Width:
-        space = self.search_space
-        return self.width.width(
-            Exploration(
-                delta=self.delta,
-                num_rounds=self.num_rounds,
-                num_arrived=num_arrived,
-                noise_variance=self.noise_variance,
-                dim=space.dim,
-                num_points=len(space.choices) if isinstance(space, FiniteSpace) else None,
-                max_variance=self._left.max_variance,
-                horizon=self.horizon,
-            )
-        )
+    def _noise_of(self, observation: Observations) -> Tensor:
+        Y, Yvar = observation.Y[:, 0], observation.Yvar
+        return torch.full_like(Y, self.noise_variance) if Yvar is None else Yvar[:, 0]
 
-    def _noise_of(self, observation: Observations) -> float:
-        return self.noise_variance if observation.Yvar is None else observation.Yvar.item()
-
-    def _check_noise(self, name: str, variance: float) -> None:
-        least = MIN_NOISE_SHARE * self._left.max_variance
-        if variance < least:
+    def _check_noise(self, variance: float) -> None:
+        if variance < (least := MIN_NOISE_SHARE * self._left.max_variance):
             raise InputDataError(
-                f"Expected {name} >= {least:.3g}, {MIN_NOISE_SHARE:g} of the largest prior "
-                f"variance: with less, rounding outdoes the noise. Got {variance:g}."
+                f"Expected a noise variance >= {least:.3g}, {MIN_NOISE_SHARE:g} of the largest "
+                f"prior variance: with less, rounding outdoes the noise. Got {variance:g}."
             )
 
 
-@dataclass(frozen=True)
-class ExplorationRound:
+class ExplorationRound(NamedTuple):
     """The plan of a round.
 
-    Args:
+    Attributes:
         number: Number of the round, from 1.
         q: Number of trials whose outcomes the round needs.
         length: Number of trials: ``q``, and those asked while outcomes are pending.
@@ -319,29 +289,26 @@ class ExplorationRound:
     q: int
     length: int
 
+    def next(self, horizon: int, upper_bound: float, remaining: int) -> ExplorationRound:
+        r"""Return the plan of the round after this one (Vakili et al., 2023, Algorithm 1).
 
-def next_round(
-    horizon: int, upper_bound: float, previous: ExplorationRound | None, remaining: int
-) -> ExplorationRound:
-    r"""Return the plan of the next round (Vakili et al., 2023, Algorithm 1).
+        .. math:: q_r = \lceil\sqrt{T q_{r-1}}\,\rceil, \quad q_0 = 1, \qquad
+            t_r = \lceil q_r + u_T \rceil
 
-    .. math:: q_r = \lceil\sqrt{T q_{r-1}}\,\rceil, \quad q_0 = 1, \qquad
-        t_r = \lceil q_r + u_T \rceil
+        truncated to the rest of the horizon. The text of Section 5 omits the rounding of
+        :math:`q_r`, the algorithm has it. With :math:`u_T = 0` these are the batches of BPE (Li,
+        Scarlett, 2022).
 
-    truncated to the rest of the horizon. The text of Section 5 omits the rounding of :math:`q_r`,
-    the algorithm has it. With :math:`u_T = 0` these are the batches of BPE (Li,
-    Scarlett, 2022).
+        Args:
+            horizon: T.
+            upper_bound: :math:`u_T`, an upper bound on the delay, in rounds.
+            remaining: Trials left until T.
+        """
+        q = math.isqrt(horizon * self.q - 1) + 1
+        return ExplorationRound(self.number + 1, q, min(q + math.ceil(upper_bound), remaining))
 
-    Args:
-        horizon: T.
-        upper_bound: :math:`u_T`, an upper bound on the delay, in rounds.
-        previous: The previous round; None for the first one.
-        remaining: Trials left until T.
-    """
-    product = int(horizon) * (1 if previous is None else previous.q)
-    q = math.isqrt(product - 1) + 1
-    number = 1 if previous is None else previous.number + 1
-    return ExplorationRound(number, q, min(q + math.ceil(upper_bound), int(remaining)))
+
+BEFORE_FIRST = ExplorationRound(number=0, q=1, length=0)
 
 
 def exploration_rounds(horizon: int, upper_bound: float) -> tuple[ExplorationRound, ...]:
@@ -350,12 +317,9 @@ def exploration_rounds(horizon: int, upper_bound: float) -> tuple[ExplorationRou
     Args:
         horizon: T.
         upper_bound: :math:`u_T`, an upper bound on the delay, in rounds.
-
     """
-    rounds: list[ExplorationRound] = []
-    remaining = int(horizon)
+    rounds, remaining = [BEFORE_FIRST], horizon
     while remaining > 0:
-        previous = rounds[-1] if rounds else None
-        rounds.append(next_round(horizon, upper_bound, previous, remaining))
+        rounds.append(rounds[-1].next(horizon, upper_bound, remaining))
         remaining -= rounds[-1].length
-    return tuple(rounds)
+    return tuple(rounds[1:])

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
-
-from torch import Tensor
+from typing import NamedTuple
 
 from tvbo.values import check_not_negative, check_positive
 
@@ -36,11 +35,10 @@ class Exploration:
     horizon: int
 
 
-@dataclass(frozen=True)
-class Width:
+class Width(NamedTuple):
     """Half the distance between the bounds: ``offset + multiplier * standard_deviation``.
 
-    Args:
+    Attributes:
         multiplier: Multiplier on the posterior standard deviation.
         offset: Constant added to it.
     """
@@ -48,21 +46,10 @@ class Width:
     multiplier: float
     offset: float = 0.0
 
-    def half(self, standard_deviation: Tensor) -> Tensor:
-        """Return half the distance between the bounds at given posterior standard deviations."""
-        return self.offset + self.multiplier * standard_deviation
 
-
-@runtime_checkable
-class WidthRule(Protocol):
-    """A rule for the width of the bounds at the end of a round."""
-
-    def width(self, exploration: Exploration) -> Width:
-        """Return the width.
-
-        Raises:
-            ValueError: if the rule does not apply to such a set of actions.
-        """
+WidthRule = Callable[[Exploration], Width]
+"""A rule for the width of the bounds at the end of a round; it raises ``ValueError`` where it does
+not apply to such a set of actions."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +68,7 @@ class FixedWidth:
     def __post_init__(self) -> None:
         check_positive(beta=self.beta)
 
-    def width(self, exploration: Exploration) -> Width:
+    def __call__(self, exploration: Exploration) -> Width:
         """Return the same width for all rounds."""
         return Width(self.beta)
 
@@ -101,7 +88,7 @@ class FiniteSetWidth:
             differ from that of the model, λ.
 
     Raises:
-        ValueError: if one of them is negative or not finite; from :meth:`width`, for a box.
+        ValueError: if one of them is negative or not finite; and from a call, for a box.
     """
 
     rkhs_norm: float
@@ -110,13 +97,10 @@ class FiniteSetWidth:
     def __post_init__(self) -> None:
         check_not_negative(rkhs_norm=self.rkhs_norm, noise_sd=self.noise_sd)
 
-    def width(self, exploration: Exploration) -> Width:
+    def __call__(self, exploration: Exploration) -> Width:
         """Return the width, which is the same for all rounds."""
         if exploration.num_points is None:
-            raise ValueError(
-                "Expected choices: the width of Theorem 6.1 is for a finite set. Got bounds; "
-                "use CompactSetWidth for them."
-            )
+            raise ValueError("Expected choices. Got bounds, which CompactSetWidth is made for.")
         log = math.log(4 * exploration.num_rounds * exploration.num_points / exploration.delta)
         ratio = self.noise_sd / math.sqrt(exploration.noise_variance)
         return Width(self.rkhs_norm + ratio * math.sqrt(2 * log))
@@ -155,7 +139,7 @@ class CompactSetWidth:
         check_not_negative(rkhs_norm=self.rkhs_norm, noise_sd=self.noise_sd)
         check_positive(cover=self.cover)
 
-    def width(self, exploration: Exploration) -> Width:
+    def __call__(self, exploration: Exploration) -> Width:
         """Return the width, which depends on the number of outcomes that arrived."""
         u, sd = exploration.num_arrived, math.sqrt(exploration.noise_variance)
         # Lemma 4.3 with δ / 4R instead of δ.
@@ -180,7 +164,7 @@ class PriorDrawWidth:
     :math:`|X|` is replaced by :math:`T^d`.
     """
 
-    def width(self, exploration: Exploration) -> Width:
+    def __call__(self, exploration: Exploration) -> Width:
         """Return the width, which is the same for all rounds."""
         if exploration.num_points is None:
             log_points = exploration.dim * math.log(exploration.horizon)

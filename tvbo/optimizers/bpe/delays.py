@@ -48,10 +48,7 @@ class SubExponentialDelay:
     def __post_init__(self) -> None:
         check_not_negative(mean=self.mean, xi=self.xi, b=self.b)
         if self.b == 0 < self.xi:
-            raise ValueError(
-                "Expected b > 0 for a delay that is not constant: with 0 nothing would be added to "
-                f"its mean. Got b=0 and xi={self.xi}."
-            )
+            raise ValueError(f"Expected b > 0 for a delay that varies. Got b=0, xi={self.xi}.")
 
     @classmethod
     def constant(cls, delay: float) -> SubExponentialDelay:
@@ -184,48 +181,15 @@ class EstimatedDelay:
         return estimate if self.bound is None else self.bound(estimate)
 
 
-def delay_distribution(
-    arrived: Sequence[int], awaited: Sequence[int]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the Kaplan-Meier estimate of the distribution of a delay in whole rounds.
-
-    An estimate from the arrived outcomes alone would be biased towards short delays. An outcome
-    pending for ``a`` rounds is a censored observation: its delay is larger than ``a``. Delays are
-    assumed independent of the time at which a trial was asked. The probability beyond the largest
-    observed delay is assigned to the next round after the longest wait (Efron's rule); where that
-    probability is large, the estimated mean is too small.
-
-    Args:
-        arrived: Delays of outcomes that arrived.
-        awaited: For each pending outcome, the rounds since its trial was asked; for each lost one,
-            the rounds until it was lost.
-
-    Returns:
-        Delays, increasing, and their probabilities.
-
-    Raises:
-        ValueError: if there is neither.
-    """
-    # Imported here since importing scipy.stats takes longer than the rest of tvbo.
-    from scipy.stats import CensoredData, ecdf
-
-    exact, censored = np.asarray(arrived, dtype=float), np.asarray(awaited, dtype=float)
-    seen = np.concatenate([exact, censored])
-    if len(seen) == 0:
-        raise ValueError("Expected at least one delay, arrived or awaited. Got none.")
-    after_all = seen.max() + 1
-    if len(exact) == 0:
-        return np.array([after_all]), np.array([1.0])
-    survival = ecdf(CensoredData(uncensored=exact, right=censored)).sf
-    values = np.append(survival.quantiles, after_all)
-    probabilities = -np.diff(survival.probabilities, prepend=1.0, append=0.0)
-    # Censored delays are among the values, with probability 0.
-    positive = probabilities > 0
-    return values[positive], probabilities[positive] / probabilities[positive].sum()
-
-
 def estimate_delay(arrived: Sequence[int], awaited: Sequence[int]) -> SubExponentialDelay:
-    r"""Return the parameters of the distribution that :func:`delay_distribution` estimates.
+    r"""Return the parameters of a delay in whole rounds from what was seen of it.
+
+    The distribution is the Kaplan-Meier estimate: from the arrived outcomes alone it would be
+    biased towards short delays, and an outcome pending for ``a`` rounds is a censored observation,
+    whose delay is larger than ``a``. Delays are assumed independent of the time at which a trial
+    was asked. The probability beyond the largest observed delay is assigned to the next round after
+    the longest wait (Efron's rule); where that probability is large, the estimated mean is too
+    small.
 
     The mean is that of the distribution, ``b`` its standard deviation, and :math:`\xi^2` the
     largest :math:`2 K(\eta) / \eta^2` for :math:`|\eta| \le 1/b`, with K the logarithm of the
@@ -239,7 +203,17 @@ def estimate_delay(arrived: Sequence[int], awaited: Sequence[int]) -> SubExponen
     Raises:
         ValueError: if there is neither.
     """
-    values, probabilities = delay_distribution(arrived, awaited)
+    # Imported here since importing scipy.stats takes longer than the rest of tvbo.
+    from scipy.stats import CensoredData, ecdf
+
+    if len(arrived) + len(awaited) == 0:
+        raise ValueError("Expected at least one delay, arrived or awaited. Got none.")
+    after_all = max([*arrived, *awaited]) + 1
+    if len(arrived) == 0:
+        return SubExponentialDelay.constant(float(after_all))
+    survival = ecdf(CensoredData(uncensored=arrived, right=awaited)).sf
+    values = np.append(survival.quantiles, after_all)
+    probabilities = -np.diff(survival.probabilities, prepend=1.0, append=0.0)
     mean = probabilities @ values
     centered = values - mean
     variance = probabilities @ centered**2

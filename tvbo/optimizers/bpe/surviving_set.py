@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 
-import numpy as np
 import torch
 from botorch.utils.sampling import draw_sobol_samples
 from gpytorch.kernels import Kernel
 from linear_operator import to_dense
 from linear_operator.utils.cholesky import psd_safe_cholesky
-from scipy.optimize import minimize
 from torch import Generator, Tensor
-from torch.autograd.functional import jacobian
 
 from tvbo.optimizers.bpe.confidence import Width
 from tvbo.randomness import draw_seed
@@ -25,8 +21,8 @@ MIN_NOISE_SHARE = 10 * CERTAIN
 """Share of the largest prior variance: with less noise, rounding may make the covariance of a long
 round's outcomes indefinite."""
 
-MAX_CACHED_ENTRIES = 25_000_000
-"""Entries up to which the whole covariance is stored: 200 MB, of 5,000 actions left."""
+MAX_CACHED_ENTRIES = 10_000_000
+"""Entries up to which the whole covariance is stored: 80 MB, of 3,162 actions left."""
 
 NUM_SOBOL_POINTS = 4096
 """Number of Sobol points in the box, of which the share left measures the region."""
@@ -34,24 +30,12 @@ NUM_SOBOL_POINTS = 4096
 MIN_POOL_SIZE = 1024
 """Number of points of the region that are looked at, where so many can be found."""
 
-NUM_STARTS = 4
-"""Number of starts of the maximization of the lower bound."""
-
 MAX_HALVINGS = 24
 """Number of times that the neighbourhood is halved in which further points are drawn."""
-
-SLSQP_STEPS = 20
-"""Largest number of SLSQP iterations; the start is the best of many points already."""
-
-STEP_SHARES = torch.tensor([1.0, 1 - 1e-6, 1 - 1e-4, 0.999, 0.99, 0.95, 0.8, 0.5]).double()
-"""Shares of the step from start to result that are tried, where the result lies outside."""
 
 MARGIN_SHARE = 1e-9
 """Share of the prior standard deviation by which a point has to lie inside to be chosen, so that
 rounding cannot put it outside when it is evaluated again in another batch."""
-
-Smooth = Callable[[Tensor], Tensor]
-"""Map from rows ``m x d`` to values ``m``, differentiable by autograd."""
 
 
 class RoundPosterior:
@@ -77,23 +61,17 @@ class RoundPosterior:
         solved = torch.linalg.solve_triangular(self.root, Y.unsqueeze(-1), upper=False)
         self.solved = solved.squeeze(-1)
 
-    def whitened(self, X: Tensor) -> Tensor:
-        """Return :math:`L^{-1} k(X_n, X)` at rows ``m x d``, ``n x m``."""
-        cross = to_dense(self.covar_module(self.X, X))
-        V: Tensor = torch.linalg.solve_triangular(self.root, cross, upper=False)
-        return V
-
     def moments(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """Return posterior mean and standard deviation at rows ``m x d``, ``m`` each."""
-        V = self.whitened(X)
+        cross = to_dense(self.covar_module(self.X, X))
+        V = torch.linalg.solve_triangular(self.root, cross, upper=False)
         variance = self.covar_module(X, diag=True) - V.square().sum(dim=0)
-        # The gradient of a root at zero is infinite.
-        return self.solved @ V, variance.clamp_min(torch.finfo(X.dtype).tiny).sqrt()
+        return self.solved @ V, variance.clamp_min(0.0).sqrt()
 
     def bounds(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """Return lower and upper bounds at rows ``m x d``, ``m`` each."""
         mean, standard_deviation = self.moments(X)
-        half = self.width.half(standard_deviation)
+        half = self.width.offset + self.width.multiplier * standard_deviation
         return mean - half, mean + half
 
 
@@ -114,15 +92,13 @@ class SurvivingSet:
     Attributes:
         X: Actions left, ``m x d``.
         variance: Of each, given this round's chosen points, ``m``.
-        chosen: Points chosen in this round, ``k x d``.
+        num_chosen: Number of points chosen in this round.
         max_variance: The largest prior variance.
     """
 
     def __init__(self, X: Tensor, covar_module: Kernel, noise_variance: float):
-        self.X = X
-        self.covar_module = covar_module
-        self.noise_variance = noise_variance
-        self.max_variance = covar_module(X, diag=True).max().item()
+        self.X, self.covar_module, self.noise_variance = X, covar_module, noise_variance
+        self.max_variance: float = covar_module(X, diag=True).max().item()
         check_positive(max_variance=self.max_variance)
         self._covar: Tensor | None = None
         self.start()
@@ -139,7 +115,7 @@ class SurvivingSet:
     def start(self) -> None:
         """Begin a round, without chosen points."""
         self.variance = self.covar_module(self.X, diag=True).clone()
-        self.chosen = self.X.new_empty(0, self.X.shape[-1])
+        self.num_chosen = 0
         self._V = self.X.new_empty(0, len(self.X))
 
     def choose(self, generator: Generator) -> Tensor:
@@ -151,16 +127,19 @@ class SurvivingSet:
 
     def condition(self, X: Tensor) -> None:
         """Add an action left, ``1 x d``, to the chosen ones."""
+        place = int((self.X == X).all(dim=-1).to(torch.uint8).argmax())
         if self._covar is None and len(self.X) ** 2 <= MAX_CACHED_ENTRIES:
             self._covar = to_dense(self.covar_module(self.X, self.X))
-        place = int(torch.nonzero((self.X == X).all(dim=-1)))
-        covar = (
-            to_dense(self.covar_module(X, self.X))[0] if self._covar is None else self._covar[place]
-        )
-        white = self._V[: len(self.chosen), place]
-        self._append(X, covar, white, self.variance[place])
+        C = self._covar
+        covar = to_dense(self.covar_module(X, self.X))[0] if C is None else C[place]
+        if (k := self.num_chosen) == len(self._V):
+            self._V = torch.cat([self._V, self._V.new_empty(max(k, 64), len(self.X))])
+        white = covar - self._V[:k, place] @ self._V[:k]
+        self._V[k] = white / (self.variance[place] + self.noise_variance).sqrt()
+        self.variance -= self._V[k].square()
+        self.num_chosen += 1
 
-    def best(self, posterior: RoundPosterior) -> Tensor:
+    def best(self, posterior: RoundPosterior, generator: Generator) -> Tensor:
         """Return the action left with the largest posterior mean, ``1 x d``."""
         return self.X[[int(argmax(posterior.moments(self.X)[0]))]]
 
@@ -171,17 +150,6 @@ class SurvivingSet:
         kept = upper >= lower.max() - _slack(lower, upper)
         self.X = self.X[kept]
         self._covar = None if self._covar is None else self._covar[kept][:, kept]
-        self.start()
-
-    def _append(self, X: Tensor, covar: Tensor, white: Tensor, variance: Tensor) -> None:
-        """Add a point with its covariances, its column of V, and its variance."""
-        count = len(self.chosen)
-        if count == len(self._V):
-            self._V = torch.cat([self._V, self._V.new_empty(max(count, 64), len(self.X))])
-        row = (covar - white @ self._V[:count]) / (variance + self.noise_variance).sqrt()
-        self._V[count] = row
-        self.variance -= row.square()
-        self.chosen = torch.cat([self.chosen, X])
 
 
 class SurvivingRegion(SurvivingSet):
@@ -191,14 +159,12 @@ class SurvivingRegion(SurvivingSet):
     :math:`U_j(x) \ge \max_z L_j(z)` for all rounds j that ended with outcomes. So
     :meth:`survives` is exact for any point, and no chosen point ever lies outside.
 
-    Two maximizations are approximate. The variance and the lower bound are maximized over a pool
-    of points of the region, then from the best of them by SLSQP within the constraints; a result
-    outside is moved back towards its start until it is inside. If the largest lower bound is
-    missed, the threshold is smaller and more is kept, so that the maximizer is no less safe. If the
-    largest variance is missed, the round explores slightly less well. The pool holds those of
-    4,096 Sobol points that lie inside; where they are fewer than 1,024, points in ever smaller
-    neighbourhoods of them are added. The point of largest lower bound is always inside, so that the
-    region is never empty.
+    Its points are chosen from a pool: those of 4,096 Sobol points that lie inside; where they are
+    fewer than 1,024, points in ever smaller neighbourhoods of them are added. The lower bound and
+    the posterior mean are maximized by such neighbourhoods of the best point as well. If the
+    largest lower bound is missed, the threshold is smaller and more is kept, so that the maximizer
+    is no less safe. If the largest variance is missed, the round explores slightly less well. The
+    point of largest lower bound is always inside, so that the region is never empty.
 
     Args:
         search_space: The box.
@@ -218,8 +184,6 @@ class SurvivingRegion(SurvivingSet):
         sobol = draw_sobol_samples(self.box, n=NUM_SOBOL_POINTS, q=1, seed=seed).squeeze(1)
         self._sobol = sobol.to(self.box)
         super().__init__(self._sobol, covar_module, noise_variance)
-        self._unit: float = self.max_variance**0.5
-        self._margin: float = MARGIN_SHARE * self._unit
         self.constraints: tuple[tuple[RoundPosterior, float], ...] = ()
 
     @property
@@ -227,116 +191,49 @@ class SurvivingRegion(SurvivingSet):
         """Share of the box that is left, by the Sobol points."""
         return len(self._sobol) / NUM_SOBOL_POINTS
 
-    def survives(self, X: Tensor) -> Tensor:
+    def survives(self, X: Tensor, margin: float = 0.0) -> Tensor:
         """Return whether each row lies in the region, ``n``."""
-        return self._is_inside(X, margin=0.0)
-
-    def choose(self, generator: Generator) -> Tensor:
-        """Return the action with the largest variance found, ``1 x d``."""
-        point = super().choose(generator)
-        if len(self.chosen) == 0:
-            return point
-        posterior = self._given_chosen()
-        return self._maximize(point, lambda X: posterior.moments(X)[1].square(), self._unit**2)
-
-    def condition(self, X: Tensor) -> None:
-        """Add a point of the region, ``1 x d``, to the chosen ones."""
-        covar = to_dense(self.covar_module(X, self.X))[0]
-        white = self._given_chosen().whitened(X)[:, 0]
-        self._append(X, covar, white, self.covar_module(X, diag=True)[0] - white.square().sum())
-
-    def best(self, posterior: RoundPosterior) -> Tensor:
-        """Return the point of the region with the largest posterior mean found, ``1 x d``."""
-        start = super().best(posterior)
-        return self._maximize(start, lambda X: posterior.moments(X)[0], self._unit)
-
-    def remove(self, posterior: RoundPosterior, generator: Generator) -> None:
-        """Keep the part whose upper bound reaches the largest lower bound found."""
-        points = torch.cat([self.X, self.chosen])
-        lower, upper = posterior.bounds(points)
-        # Far from all outcomes many bounds are equal but for rounding; the first ones are taken.
-        step = (TIE_TOLERANCE * lower.abs().max()).clamp_min(torch.finfo(lower.dtype).tiny)
-        order = (lower / step).round().argsort(descending=True, stable=True)
-        starts = points[order[:NUM_STARTS]].split(1)
-        peaks = torch.cat(
-            [self._maximize(x, lambda X: posterior.bounds(X)[0], self._unit) for x in starts]
-        )
-        threshold = (posterior.bounds(peaks)[0].max() - _slack(lower, upper)).item()
-        self.constraints = (*self.constraints, (posterior, threshold))
-        self._sobol = self._sobol[self._is_inside(self._sobol, self._margin)]
-        self._fill(torch.cat([points, peaks]), generator)
-        self.start()
-
-    def _given_chosen(self) -> RoundPosterior:
-        """Return the posterior given the points of this round, as if their outcomes were 0."""
-        zeros = self.chosen.new_zeros(len(self.chosen))
-        noise = zeros + self.noise_variance
-        return RoundPosterior(self.covar_module, self.chosen, zeros, noise, Width(0.0))
-
-    def _is_inside(self, X: Tensor, margin: float) -> Tensor:
         left = torch.ones(len(X), dtype=torch.bool)
         for posterior, threshold in self.constraints:
             left[left.clone()] = posterior.bounds(X[left])[1] >= threshold + margin
         return left
 
-    def _fill(self, near: Tensor, generator: Generator) -> None:
-        """Fill the pool with the Sobol points left and, if these are few, points near them."""
-        near = near[self.survives(near)]
-        pool, reach = self._sobol, 0.5 * (self.box[1] - self.box[0])
-        for _ in range(MAX_HALVINGS):
-            if len(pool) >= MIN_POOL_SIZE:
-                break
-            pick = torch.randint(len(near), (MIN_POOL_SIZE,), generator=generator)
-            drawn = torch.rand(near[pick].shape, dtype=near.dtype, generator=generator)
-            tried = (near[pick] + reach * (2 * drawn - 1)).clamp(*self.box)
-            pool = torch.cat([pool, tried[self._is_inside(tried, self._margin)]])
-            reach = reach / 2
-        self.X = torch.cat([near, pool]) if len(pool) < MIN_POOL_SIZE else pool
+    def best(self, posterior: RoundPosterior, generator: Generator) -> Tensor:
+        """Return the point of the region with the largest posterior mean found, ``1 x d``."""
+        return self._maximize(lambda X: posterior.moments(X)[0], generator)
 
-    def _maximize(self, start: Tensor, value: Smooth, unit: float) -> Tensor:
-        """Return a point of the region with a value at least that of the start, which lies in it.
+    def remove(self, posterior: RoundPosterior, generator: Generator) -> None:
+        """Keep the part whose upper bound reaches the largest lower bound found."""
+        peak = self._maximize(lambda X: posterior.bounds(X)[0], generator)
+        lower, upper = posterior.bounds(peak)
+        threshold = (lower - _slack(lower, upper)).item()
+        self.constraints = (*self.constraints, (posterior, threshold))
+        self._sobol = self._inside(self._sobol)
+        self.X, self._covar = torch.cat([peak, self._inside(self.X)]), None
+        for halving in range(MAX_HALVINGS):
+            if len(self.X) < MIN_POOL_SIZE:
+                self.X = torch.cat([self.X, self._neighbours(self.X, halving, generator)])
 
-        By SLSQP in coordinates of the unit box. Values and constraints are divided by their unit,
-        since it has absolute tolerances.
-        """
-        lower, span = self.box[0], self.box[1] - self.box[0]
+    def _inside(self, X: Tensor) -> Tensor:
+        """Return the rows that lie in the region, and not at its edge to rounding."""
+        return X[self.survives(X, MARGIN_SHARE * self.max_variance**0.5)]
 
-        def negative(x: Tensor) -> Tensor:
-            return value((lower + x * span).unsqueeze(0)).squeeze(0) / -unit
+    def _neighbours(self, X: Tensor, halving: int, generator: Generator) -> Tensor:
+        """Return points of the region near some of its points, within a share of the box."""
+        pick = torch.randint(len(X), (MIN_POOL_SIZE,), generator=generator)
+        drawn = torch.rand(X[pick].shape, dtype=X.dtype, generator=generator)
+        reach = 0.5 ** (halving + 1) * (self.box[1] - self.box[0])
+        return self._inside((X[pick] + reach * (2 * drawn - 1)).clamp(*self.box))
 
-        def slack(x: Tensor) -> Tensor:
-            X = (lower + x * span).unsqueeze(0)
-            above = [posterior.bounds(X)[1] - least for posterior, least in self.constraints]
-            return (torch.cat(above) - self._margin) / self._unit
-
-        with warnings.catch_warnings():
-            # SLSQP steps out of the bounds by rounding, and is set back there.
-            warnings.simplefilter("ignore", RuntimeWarning)
-            found = minimize(
-                **_for_scipy(negative),
-                x0=((start[0] - lower) / span).numpy(),
-                bounds=[(0.0, 1.0)] * len(span),
-                constraints=[{"type": "ineq", **_for_scipy(slack)}] if self.constraints else [],
-                method="SLSQP",
-                options={"maxiter": SLSQP_STEPS},
-            )
-        end = (lower + torch.from_numpy(found.x).nan_to_num(0.5).clamp(0, 1) * span).clamp(
-            *self.box
-        )
-        # Where a constraint is active, the result lies slightly outside as often as inside.
-        tried = start + STEP_SHARES.unsqueeze(-1) * (end - start)
-        tried = torch.cat([tried[self._is_inside(tried, self._margin)], start])
-        return tried[[int(argmax(value(tried)))]]
+    def _maximize(self, value: Callable[[Tensor], Tensor], generator: Generator) -> Tensor:
+        """Return the best point of the pool, or a better one found around it, ``1 x d``."""
+        found = self.X
+        for halving in range(MAX_HALVINGS):
+            best = found[[int(argmax(value(found)))]]
+            found = torch.cat([best, self._neighbours(best, halving, generator)])
+        return found[[int(argmax(value(found)))]]
 
 
 def _slack(lower: Tensor, upper: Tensor) -> Tensor:
     """Return by how much bounds may differ by rounding."""
     return TIE_TOLERANCE * torch.maximum(lower.abs(), upper.abs()).max()
-
-
-def _for_scipy(function: Smooth) -> dict[str, Callable[[np.ndarray], np.ndarray]]:
-    """Return a function of a tensor, and its derivative, as functions of an array."""
-    return {
-        "fun": lambda x: function(torch.from_numpy(x)).numpy(),
-        "jac": lambda x: jacobian(function, torch.from_numpy(x)).numpy(),
-    }
