@@ -101,11 +101,6 @@ class WrappedKernel(Kernel):
     def batch_shape(self, value: Size) -> None:
         self._batch_shape = value
 
-    @property
-    def is_stationary(self) -> bool:
-        """Whether the base kernel is stationary."""
-        return bool(self.base_kernel.is_stationary)
-
 
 class ColumnKernel(WrappedKernel):
     """``base_kernel`` over the given columns, among which its own ``active_dims`` are counted.

@@ -12,7 +12,7 @@ from gpytorch.constraints import GreaterThan
 from gpytorch.kernels import Kernel
 from linear_operator import to_dense
 from torch import Size, Tensor
-from torch.nn import Parameter
+from torch.nn import Module, Parameter
 
 from tvbo.kernels.batch import ColumnKernel
 from tvbo.spaces.observations import check_finite
@@ -70,16 +70,18 @@ class ContextActionKernel(Kernel):
                 f"Expected structure 'product', 'additive' or 'both'. Got {structure!r}."
             )
         if action_features is not None:
-            _check_features("action_features", action_features)
             action_kernel = ColumnKernel(action_kernel, action_features)
         if context_features is not None:
-            _check_features("context_features", context_features)
             context_kernel = ColumnKernel(context_kernel, context_features)
-        action_columns = _input_columns(action_kernel)
-        context_columns = _input_columns(context_kernel)
-        self.columns = _disjoint_union(action_columns, context_columns)
-        self.action_kernel = action_kernel
-        self.context_kernel = context_kernel
+        action, context = _input_columns(action_kernel), _input_columns(context_kernel)
+        # Negative indices could not be compared with others, because the width is unknown.
+        self.columns = sorted({column for column in (*action, *context) if column >= 0})
+        if not action or not context or len(self.columns) < len(action) + len(context):
+            raise ValueError(
+                "Expected columns of actions and of contexts that differ, counted from 0. "
+                f"Got {action} and {context}."
+            )
+        self.action_kernel, self.context_kernel = action_kernel, context_kernel
         self.structure = structure
         if structure == "both":
             self.register_parameter("raw_outputscales", Parameter(torch.ones(*self.batch_shape, 3)))
@@ -130,11 +132,6 @@ class ContextActionKernel(Kernel):
         return new
 
     @property
-    def is_stationary(self) -> bool:
-        """Whether both kernels are stationary."""
-        return bool(self.action_kernel.is_stationary and self.context_kernel.is_stationary)
-
-    @property
     def outputscales(self) -> Tensor:
         """Scales of action, context and interaction, ``batch_shape x 3``, of structure ``"both"``.
 
@@ -179,41 +176,15 @@ class ContextActionKernel(Kernel):
         return a * action + b * context + c * action * context
 
 
-def _input_columns(kernel: Kernel) -> set[int] | None:
-    """Return the columns of its input that a kernel uses; None if it uses all of them."""
-    if kernel.active_dims is not None:
-        return set(kernel.active_dims.tolist())
-    parts = [part for part in kernel.modules() if isinstance(part, Kernel) and part is not kernel]
-    direct = [part for part in parts if not any(part in set(p.modules()) - {p} for p in parts)]
-    columns: set[int] = set()
-    for part in direct:
-        part_columns = _input_columns(part)
-        if part_columns is None:
-            return None
-        columns |= part_columns
-    return columns if direct else None
-
-
-def _check_features(name: str, features: Sequence[int]) -> None:
-    # Negative indices could not be compared with others, because the width is unknown.
-    features = list(features)
-    if not features or min(features) < 0 or len(set(features)) < len(features):
-        raise ValueError(f"Expected {name}: distinct columns, counted from 0. Got {features}.")
-
-
-def _disjoint_union(action: set[int] | None, context: set[int] | None) -> list[int]:
-    """Return the columns of both kernels in order; raise if a column belongs to both."""
-    if action is None or context is None:
-        names = " and ".join(
-            name for name, columns in (("action", action), ("context", context)) if columns is None
-        )
+def _input_columns(kernel: Module) -> list[int]:
+    """Return the columns of its input that a kernel uses; raise if it uses all of them."""
+    if isinstance(kernel, Kernel) and kernel.active_dims is not None:
+        columns: list[int] = kernel.active_dims.tolist()
+        return columns
+    parts = [m for m in kernel.children() if any(isinstance(x, Kernel) for x in m.modules())]
+    if not parts:
         raise ValueError(
             "Expected kernels that see columns of their own: set active_dims, or pass "
-            f"action_features and context_features. Got {names} kernel without."
+            f"action_features and context_features. Got a {type(kernel).__name__} without."
         )
-    if action & context:
-        raise ValueError(
-            "Expected action and context columns that do not overlap. "
-            f"Got column {min(action & context)} in both."
-        )
-    return sorted(action | context)
+    return sorted({column for part in parts for column in _input_columns(part)})

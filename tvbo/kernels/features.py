@@ -25,6 +25,7 @@ from gpytorch.kernels import AdditiveKernel, IndexKernel, Kernel, ProductKernel,
 from linear_operator import to_dense
 from torch import Tensor
 from torch.distributions import Gamma
+from torch.nn.functional import one_hot, pad
 
 from tvbo.kernels.batch import ColumnKernel
 from tvbo.kernels.context_action import ContextActionKernel
@@ -94,20 +95,14 @@ def sum_of(parts: Sequence[Callable[[int], Spectrum]], n: int) -> Spectrum:
         raise UnsupportedError(f"Expected at least {2 * len(parts)} features. Got {2 * n}.")
     counts = [n // len(parts) + (i < n % len(parts)) for i in range(len(parts))]
     drawn = [part(count) for part, count in zip(parts, counts, strict=True)]
-    shapes = [each.frequencies.shape[:-2] for each in drawn]
-    batch = torch.broadcast_shapes(*shapes)
-    tables = []
-    for i, each in enumerate(drawn):
-        for column, table in each.tables:
-            # A factor of one for the draws of the other parts.
-            blocks = [table.new_ones(*table.shape[:-1], count) for count in counts]
-            blocks[i] = table
-            tables.append((column, torch.cat(blocks, dim=-1)))
+    batch = torch.broadcast_shapes(*(each.frequencies.shape[:-2] for each in drawn))
     frequencies = [each.frequencies.expand(*batch, -1, -1) for each in drawn]
-    amplitudes = [
-        (each.amplitudes * math.sqrt(n / count)).expand(*batch, -1)
-        for each, count in zip(drawn, counts, strict=True)
-    ]
+    amplitudes, tables, end = [], [], 0
+    for each, count in zip(drawn, counts, strict=True):
+        start, end = end, end + count
+        amplitudes.append((each.amplitudes * math.sqrt(n / count)).expand(*batch, -1))
+        # A factor of one for the draws of the other parts.
+        tables += [(i, pad(table, (start, n - end), value=1.0)) for i, table in each.tables]
     return Spectrum(torch.cat(frequencies, dim=-2), torch.cat(amplitudes, dim=-1), tuple(tables))
 
 
@@ -119,8 +114,6 @@ class SpectralFeatureMap(KernelFeatureMap):
         spectrum: ``n`` draws of it, over the columns that it sees.
     """
 
-    amplitudes: Tensor
-
     def __init__(self, kernel: Kernel, spectrum: Spectrum):
         # Without transforms, those that BoTorch chains to them would have nothing to follow.
         active = kernel.active_dims
@@ -130,19 +123,15 @@ class SpectralFeatureMap(KernelFeatureMap):
             input_transform=ChainedTransform() if active is None else FeatureSelector(active),
             output_transform=ChainedTransform(),
         )
-        self.register_buffer("amplitudes", spectrum.amplitudes)
-        self.columns = [column for column, _ in spectrum.tables]
-        for i, (_, table) in enumerate(spectrum.tables):
-            self.register_buffer(f"table_{i}", table)
+        self.spectrum = spectrum
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the features of rows ``... x q x d``, ``... x q x 2 n``."""
         angles = super().forward(x)
-        amplitudes = self.amplitudes.unsqueeze(-2) / math.sqrt(angles.shape[-1])
-        for i, column in enumerate(self.columns):
-            table = getattr(self, f"table_{i}")
+        amplitudes = self.spectrum.amplitudes.unsqueeze(-2) / math.sqrt(angles.shape[-1])
+        for column, table in self.spectrum.tables:
             index = index_column(x[..., column : column + 1], table.shape[-2])
-            amplitudes = amplitudes * _rows_of(table, index)
+            amplitudes = amplitudes * (one_hot(index, table.shape[-2]).to(table) @ table)
         return torch.cat([amplitudes * angles.sin(), amplitudes * angles.cos()], dim=-1)
 
     @property
@@ -210,25 +199,21 @@ def _(kernel: AdditiveKernel, n: int, d: int) -> Spectrum:
 
 @_draw.register
 def _(kernel: ContextActionKernel, n: int, d: int) -> Spectrum:
-    action = partial(draw_spectrum, kernel.action_kernel, d=d)
-    context = partial(draw_spectrum, kernel.context_kernel, d=d)
+    parts = [
+        partial(draw_spectrum, each, d=d) for each in (kernel.action_kernel, kernel.context_kernel)
+    ]
 
     def both(m: int) -> Spectrum:
-        return product_of([action(m), context(m)])
+        return product_of([part(m) for part in parts])
 
     if kernel.structure == "product":
         return both(n)
     if kernel.structure == "additive":
-        return sum_of([action, context], n)
+        return sum_of(parts, n)
     a, b, c = kernel.outputscales.detach().unbind(dim=-1)
-    return sum_of(
-        [
-            lambda m: action(m).scaled(a),
-            lambda m: context(m).scaled(b),
-            lambda m: both(m).scaled(c),
-        ],
-        n,
-    )
+    action, context = parts
+    scaled = [lambda m: action(m).scaled(a), lambda m: context(m).scaled(b)]
+    return sum_of([*scaled, lambda m: both(m).scaled(c)], n)
 
 
 @_draw.register(CovarianceMatrixKernel)
@@ -289,18 +274,6 @@ def _uniform(kernel: TemporalKernel, n: int) -> Tensor:
     """Return uniform numbers, one in each ``n``-th of (0, 1), ``batch_shape x n``."""
     within = torch.rand(*kernel.batch_shape, n, dtype=torch.float64)
     return ((torch.arange(n) + within) / n).to(kernel._one)
-
-
-def _rows_of(table: Tensor, index: Tensor) -> Tensor:
-    """Return rows of tables, ``... x q x n``.
-
-    Args:
-        table: ``batch_shape x num_indices x n``.
-        index: The numbers of the rows, ``... x q``.
-    """
-    batch = torch.broadcast_shapes(table.shape[:-2], index.shape[:-1])
-    place = index.expand(*batch, -1).unsqueeze(-1).expand(*batch, -1, table.shape[-1])
-    return table.expand(*batch, -1, -1).gather(-2, place)
 
 
 def _without_selection(kernel: Kernel) -> Kernel:

@@ -194,8 +194,6 @@ def empirical_covariance(values: Tensor, arms: Sequence[str] | None = None) -> T
     if observed.all():
         return moments
     eigenvalues, modes = torch.linalg.eigh(moments)
-    if eigenvalues[0] >= 0:
-        return moments
     covar: Tensor = modes * eigenvalues.clamp_min(0.0) @ modes.mT
     return covar
 

@@ -28,11 +28,7 @@ DEFAULT_LENGTHSCALE = 10.0
 
 LONGEST_MEMORY = 1e15
 
-HOW_TO = (
-    "a tvbo.kernels.TemporalKernel, which is Markov: its transition(a + b) is transition(b) @ "
-    "transition(a). How to write one: help(tvbo.kernels.TemporalKernel), and docs/models.md, "
-    "'A drift of your own'"
-)
+HOW_TO = "a Markov tvbo.kernels.TemporalKernel (docs/models.md, 'A drift of your own')"
 
 MARKOV_TOLERANCE = 1e-4
 """Difference of correlations up to which a kernel is taken for Markov, however it rounds."""
@@ -204,19 +200,6 @@ def check_forgetting_rate(forgetting_rate: Tensor | float) -> Tensor:
     return rate
 
 
-def temporal_correlation(lag: Tensor, forgetting_rate: Tensor) -> Tensor:
-    r"""Return the correlation of two times, :math:`(1 - \varepsilon)^{\text{lag} / 2}`.
-
-    Args:
-        lag: Non-negative time differences, any shape.
-        forgetting_rate: ε in [0, 1], broadcastable with ``lag``.
-
-    Returns:
-        Correlations in the broadcast shape; at ε = 1 exactly one where the lag is zero, else zero.
-    """
-    return torch.exp(lag * decay_exponent(forgetting_rate))
-
-
 def decay_exponent(forgetting_rate: Tensor) -> Tensor:
     r"""Return :math:`e` such that the correlation of two times is :math:`\exp(e \cdot \text{lag})`.
 
@@ -286,7 +269,7 @@ class TemporalDecayKernel(TemporalKernel):
 
     def correlation(self, lag: Tensor) -> Tensor:
         """Return the correlation of two times, in the shape of ``lag``."""
-        return temporal_correlation(lag, self._over_lags(self.forgetting_rate))
+        return torch.exp(lag * decay_exponent(self._over_lags(self.forgetting_rate)))
 
     @property
     def is_static(self) -> bool:

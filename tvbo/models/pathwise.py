@@ -24,7 +24,7 @@ from botorch.sampling.pathwise.posterior_samplers import DrawMatheronPaths, Math
 from botorch.sampling.pathwise.prior_samplers import DrawKernelFeaturePaths
 from botorch.sampling.pathwise.utils import (
     ChainedTransform,
-    TensorTransform,
+    OutputscaleTransform,
     get_input_transform,
     get_output_transform,
     get_train_inputs,
@@ -142,20 +142,6 @@ def draw_path(model: Model, generator: Generator) -> SamplePath:
     return path
 
 
-class _Times(TensorTransform):
-    """A product with a number."""
-
-    factor: Tensor
-
-    def __init__(self, factor: Tensor):
-        super().__init__()
-        self.register_buffer("factor", factor)
-
-    def forward(self, values: Tensor, **kwargs: Any) -> Tensor:
-        """Return the products."""
-        return self.factor * values
-
-
 @GenKernelFeatures.register(RawRowKernel)
 def _features_in_raw_units(
     kernel: RawRowKernel, *, num_inputs: int, num_outputs: int
@@ -167,7 +153,7 @@ def _features_in_raw_units(
     chain: Any = ChainedTransform
     inputs = [features.input_transform, kernel.input_transform]
     features.input_transform = chain(*(each for each in inputs if each is not None))
-    features.output_transform = chain(_Times(kernel.scale), features.output_transform)
+    features.output_transform = chain(OutputscaleTransform(kernel), features.output_transform)
     return features
 
 

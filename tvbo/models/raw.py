@@ -30,11 +30,18 @@ class RawRowKernel(WrappedKernel):
             other than ``Standardize``.
     """
 
+    scale: Tensor
+
     def __init__(self, model: SingleTaskGP):
         check_one_output(model)
         super().__init__(model.covar_module)
         self.input_transform = getattr(model, "input_transform", None)
         self.register_buffer("scale", torch.tensor(outcome_scale(model)[1], dtype=torch.float64))
+
+    @property
+    def outputscale(self) -> Tensor:
+        """What the covariances of standardized outcomes are multiplied by."""
+        return self.scale.square()
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         """Return the covariances of rows ``... x d``."""

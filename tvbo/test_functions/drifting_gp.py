@@ -9,7 +9,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Generator, Tensor
 
-from tvbo.kernels.temporal import check_forgetting_rate, temporal_correlation
+from tvbo.kernels.temporal import check_forgetting_rate, decay_exponent
 from tvbo.randomness import PROBLEM_SEED, default_generator
 from tvbo.test_functions.panel import PanelProblem
 from tvbo.values import as_numbers
@@ -140,7 +140,8 @@ def drifting_gp_log(
     generator = default_generator(generator, PROBLEM_SEED)
     train_X = as_numbers("train_X", train_X)
     actions, times = train_X[:, :-1], train_X[:, -1]
-    correlation = temporal_correlation((times.unsqueeze(-1) - times).abs(), rate)
+    lag = (times.unsqueeze(-1) - times).abs()
+    correlation = torch.exp(lag * decay_exponent(rate))
     root = covariance_root(actions, covar_module, correlation)
     normal = torch.randn(2, len(root), dtype=torch.float64, generator=generator)
     return (root @ normal[0] + float(noise_variance**0.5) * normal[1])[:, None]
