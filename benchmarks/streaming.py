@@ -19,7 +19,6 @@ from torch import Generator, Tensor
 
 from tvbo import recipes
 from tvbo.acquisition import LogBeta
-from tvbo.kernels import TemporalDecayKernel
 from tvbo.kernels.batch import ColumnKernel
 from tvbo.models.time_varying_gp import make_temporal_kernel
 from tvbo.optimizers import GPOptimizer
@@ -34,9 +33,9 @@ USUAL_STEP = 500
 USUAL_REPEATS = 7
 
 
-def temporal() -> TemporalDecayKernel:
+def temporal() -> ColumnKernel:
     """Return the temporal kernel on the time column."""
-    return make_temporal_kernel(RATE, active_dims=[2])
+    return ColumnKernel(make_temporal_kernel(RATE), [2])
 
 
 def long_run(choices: Tensor, generator: Generator) -> dict:

@@ -107,19 +107,17 @@ class Goals:
             shifted: float = signs[place] * outcome - transform.means.item()
             return shifted / transform.stdvs.item()
 
-        return replace(
-            self,
-            thresholds=tuple(
-                None if threshold is None else value(place, threshold)
-                for place, threshold in enumerate(self.thresholds)
-            ),
-            limits=tuple(
-                (place, min(ends), max(ends))
-                for place, *limits in self.limits
-                for ends in [[value(place, limit) for limit in limits]]
-            ),
-            minimized=(),
-        )
+        thresholds = [
+            None if threshold is None else value(place, threshold)
+            for place, threshold in enumerate(self.thresholds)
+        ]
+        # A sign that is negative turns an interval round.
+        limits = [
+            (place, min(ends), max(ends))
+            for place, low, high in self.limits
+            for ends in [(value(place, low), value(place, high))]
+        ]
+        return replace(self, thresholds=tuple(thresholds), limits=tuple(limits), minimized=())
 
     def log_feasibility(self, models: Sequence[Model], rows: Tensor) -> Tensor:
         """Return the logarithm of the probability that all constraints hold.
@@ -140,12 +138,12 @@ class Goals:
             size = max(abs(limit) for limit in (low, high) if math.isfinite(limit))
             least = LEAST_DEVIATION * (mean.detach().abs() + size)
             deviation = torch.maximum(variance.sqrt(), least)
+            a, b = (low - mean) / deviation, (high - mean) / deviation
             if math.isinf(low):
-                total = total + log_ndtr((high - mean) / deviation)
+                total = total + log_ndtr(b)
             elif math.isinf(high):
-                total = total + log_ndtr((mean - low) / deviation)
+                total = total + log_ndtr(-a)
             else:
-                a, b = (low - mean) / deviation, (high - mean) / deviation
                 total = total + log_prob_normal_in(a, b)
         return total
 
@@ -166,15 +164,15 @@ def _threshold(name: str, value: object) -> float | None:
 def _pair(name: str, limits: object) -> tuple[float, float]:
     """Return lower and upper limit; raise ``ValueError`` unless they are a pair of numbers."""
     try:
-        low, high = cast("tuple[Any, Any]", limits)
-        pair = -math.inf if low is None else float(low), math.inf if high is None else float(high)
+        pair = zip(cast("tuple[Any, Any]", limits), (-math.inf, math.inf), strict=True)
+        low, high = (none if limit is None else float(limit) for limit, none in pair)
     except (TypeError, ValueError):
-        pair = math.nan, math.nan
-    if not (pair[0] < pair[1] and any(map(math.isfinite, pair))):
+        low = high = math.nan
+    if not (low < high and (math.isfinite(low) or math.isfinite(high))):
         raise ValueError(
             f"Expected a lower and an upper limit of {name}, such as (None, 100.0). Got {limits!r}."
         )
-    return pair
+    return low, high
 
 
 def _minimized(

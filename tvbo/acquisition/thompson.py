@@ -8,7 +8,7 @@ import torch
 from botorch.acquisition import AcquisitionFunction
 from botorch.models.model import Model
 from botorch.sampling.pathwise import SamplePath
-from torch import Generator, Tensor
+from torch import Tensor
 from torch.quasirandom import SobolEngine
 
 from tvbo.acquisition.ucb import BetaSchedule, ShareInside, as_beta_schedule
@@ -19,7 +19,6 @@ from tvbo.randomness import draw_seed
 from tvbo.rounding import argmax
 from tvbo.spaces import AskContext, FiniteSpace
 from tvbo.spaces.row_index import RowIndex
-from tvbo.spaces.search_space import SearchSpace
 
 
 class DrawnValues(AcquisitionFunction):
@@ -136,15 +135,12 @@ class ThompsonSampling:
             if self.edge_correction and isinstance(model, AveragedGP):
                 share = ShareInside(model, search_space)
             return DrawnFunction(model, path, scale, self.num_candidates, share)
-        candidates = self._candidates(search_space, generator)
-        rows = ask_context.rows(candidates)
-        values = draw_function(model, rows, generator, scale)
-        return DrawnValues(model, candidates, values)
-
-    def _candidates(self, search_space: SearchSpace, generator: Generator) -> Tensor:
         if isinstance(search_space, FiniteSpace):
-            return search_space.choices
-        lower, upper = search_space.bounds.unbind()
-        engine = SobolEngine(search_space.dim, scramble=True, seed=draw_seed(generator))
-        unit = engine.draw(self.num_candidates, dtype=torch.float64)
-        return lower + (upper - lower) * unit
+            candidates = search_space.choices
+        else:
+            lower, upper = search_space.bounds.unbind()
+            engine = SobolEngine(search_space.dim, scramble=True, seed=draw_seed(generator))
+            unit = engine.draw(self.num_candidates, dtype=torch.float64)
+            candidates = lower + (upper - lower) * unit
+        values = draw_function(model, ask_context.rows(candidates), generator, scale)
+        return DrawnValues(model, candidates, values)

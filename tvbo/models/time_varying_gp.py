@@ -127,16 +127,14 @@ class TimeVaryingGP(SingleTaskGP):
             covar_module = get_covar_module_with_dim_scaled_prior(
                 ard_num_dims=len(other_columns), batch_shape=batch_shape
             )
-        if time_column is not None and temporal_kernel is not None:
+        if time_column is None:
+            covar_module = ColumnKernel(covar_module, other_columns)
+        else:
+            if temporal_kernel is None:
+                temporal_kernel = make_temporal_kernel(*temporal, batch_shape=batch_shape)
             covar_module = make_drifting_kernel(
                 covar_module, temporal_kernel, other_columns, time_column, batch_shape
             )
-        else:
-            covar_module = ColumnKernel(covar_module, other_columns)
-            if time_column is not None:
-                covar_module = covar_module * make_temporal_kernel(
-                    *temporal, batch_shape=batch_shape, active_dims=[time_column]
-                )
         super().__init__(
             train_X=train_X,
             train_Y=train_Y,
@@ -232,7 +230,6 @@ def make_temporal_kernel(
     forgetting_rate_prior: Prior | None = None,
     forgetting_rate_constraint: Interval | None = None,
     batch_shape: torch.Size | None = None,
-    active_dims: list[int] | None = None,
 ) -> TemporalDecayKernel:
     """Build a temporal kernel whose ε is learned, or fixed if it is given.
 
@@ -241,7 +238,6 @@ def make_temporal_kernel(
         forgetting_rate_prior: Prior over a learned ε.
         forgetting_rate_constraint: Constraint on a learned ε.
         batch_shape: Batch shape of the kernel.
-        active_dims: The time column.
 
     Raises:
         ValueError: if a fixed ε is given with a prior or a constraint, or lies outside [0, 1].
@@ -258,7 +254,6 @@ def make_temporal_kernel(
             Interval(0.0, 1.0, transform=None) if fixed else forgetting_rate_constraint
         ),
         batch_shape=batch_shape,
-        active_dims=active_dims,
     ).to(torch.float64)
     if forgetting_rate is not None:
         rate = check_forgetting_rate(forgetting_rate)

@@ -70,13 +70,12 @@ def maximize(
         return _over_box(acq_function, search_space, ask_context, generator, q)
     chosen: list[Tensor] = []
     while len(chosen) < q:
-        beside = acq_function
         if chosen:
-            beside = _Beside(acq_function, ask_context.rows(torch.cat(chosen)))
+            acq_function.set_X_pending(ask_context.rows(torch.cat(chosen)))
         if isinstance(search_space, FiniteSpace):
-            chosen.append(_over_choices(beside, search_space, ask_context, generator))
+            chosen.append(_over_choices(acq_function, search_space, ask_context, generator))
         else:
-            chosen.append(_over_mixed(beside, search_space, ask_context, generator))
+            chosen.append(_over_mixed(acq_function, search_space, ask_context, generator))
     return torch.cat(chosen)
 
 
@@ -175,25 +174,6 @@ class InUnitCube(AcquisitionFunction):
         evaluate = cast(ClosedFormAcquisition, self._acq_function).value_and_gradient
         values, gradients = evaluate(rows)
         return values / self._unit, gradients[:, :d] * (upper - lower) / self._unit
-
-
-class _Beside(AcquisitionFunction):
-    """An acquisition function of one action more than those that are chosen.
-
-    Args:
-        acq_function: A function of rows ``b x q x d'``.
-        chosen: The rows chosen, ``(q - 1) x d'``.
-    """
-
-    def __init__(self, acq_function: AcquisitionFunction, chosen: Tensor):
-        super().__init__(acq_function.model)
-        self._parts = acq_function, chosen
-
-    def forward(self, X: Tensor) -> Tensor:
-        """Return the values, ``b``, of the batches with each of the rows ``b x 1 x d'``."""
-        acq_function, chosen = self._parts
-        values: Tensor = acq_function(torch.cat([chosen.expand(len(X), -1, -1), X], dim=-2))
-        return values
 
 
 def _over_choices(

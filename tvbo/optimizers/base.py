@@ -674,9 +674,14 @@ class Optimizer(ABC):
         is_number = isinstance(trial_id, Integral) and not isinstance(trial_id, bool)
         own = self._open.get(int(trial_id)) if is_number else None
         if own is None:
+            ended = "unknown, has an outcome already, or was lost too long ago to be remembered"
+            for logged in self.trial_log.newest:
+                if logged.trial.id == trial_id and logged.ending != "discarded":
+                    reason = shortened(logged.reason)
+                    ended = f"{logged.ending} ({reason}); attach its action to tell its outcome"
             raise TrialError(
                 f"Expected an open trial, one of {sorted(self._open)}. Got trial {trial_id!r}, "
-                f"{self._how_it_ended(trial_id)}."
+                f"which is {ended}."
             )
         if isinstance(trial, Trial) and trial is not own and not trial.asks_the_same(own):
             raise TrialError(
@@ -684,16 +689,6 @@ class Optimizer(ABC):
                 f"{trial}; here it is {own}."
             )
         return own
-
-    def _how_it_ended(self, trial_id: object) -> str:
-        """Return what became of a trial that is not open."""
-        for logged in reversed(self.trial_log.newest):
-            if logged.trial.id == trial_id and logged.ending != "discarded":
-                return (
-                    f"which was {logged.ending} ({shortened(logged.reason)}); attach its action to "
-                    "tell its outcome nevertheless"
-                )
-        return "which is unknown, has an outcome already, or was lost too long ago to be remembered"
 
     def _warn_of_failures(self, trial: Trial) -> None:
         """Log a warning after some failures in a row, of actions that are alike."""
@@ -802,14 +797,10 @@ class Optimizer(ABC):
         now = self._number(float(self._num_asked + 1) if t is None else t)
         present, number = self._present
         if now < present:
-            stamp = self.labels.stamp
-            state, way_out = "told", "an outcome stays, so begin a new run with the right times"
-            if number in self._asked_at:
-                state, way_out = "open", "fail or expire it"
+            way_out = "fail or expire it" if number in self._asked_at else "begin a new run"
             raise InputDataError(
-                f"Expected t >= {stamp(present)}, the time of trial {number}, which is {state}: an "
-                f"action is chosen for the present. Got t={stamp(now)}. If the time of trial "
-                f"{number} is wrong, {way_out}."
+                f"Expected t >= {self.labels.stamp(present)}, the time of trial {number}. Got "
+                f"t={self.labels.stamp(now)}. If the time of trial {number} is wrong, {way_out}."
             )
         return now
 
