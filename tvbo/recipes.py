@@ -55,14 +55,15 @@ __all__ = [
 ]
 
 DEFAULT_BETA = 2.5
-"""β of :func:`tv_gp_ucb` on a box where kernel and drift are learned, from measurements."""
+"""β of upper bounds on a box where the kernel is learned, from measurements."""
 
 DEFAULT_BETA_OF_DRAWS = 0.5
 """β of :func:`gp_ts` there, from measurements."""
 
-DEFAULT_LIMIT = 100
-"""Number of observations that both keep there, the most informative ones about the present. Where a
-loop goes on for hundreds of rounds, it did better so than with twice as many, at half the time."""
+DEFAULT_LIMIT, DEFAULT_STATIC_LIMIT = 100, 200
+"""Number of observations kept there, the most informative ones about the present, and where nothing
+drifts. Where a loop goes on for hundreds of rounds and the function drifts, it did better so than
+with twice as many, at half the time."""
 
 MAX_PAIRS = 5000
 """Pairs of action and context up to which a streaming posterior holds them all: its memory and a
@@ -228,23 +229,19 @@ class ContextualGPOptions(GPOptions, total=False):
 def tv_gp_ucb(*, forgetting_rate: float | None = None, **options: Unpack[GPOptions]) -> GPOptimizer:
     """Build TV-GP-UCB: old data are forgotten smoothly (Bogunovic et al., 2016, Algorithm 2).
 
-    On a box, with neither kernel nor drift given, it is what did best where
-    all is learned, not the paper's algorithm: ``temporal_kernel="auto"``, with a Matérn-5/2 kernel
-    over actions; β = 2.5 with a correction for the edge of the box
-    (``EdgeCorrectedUCB``); and ``retention=SizeLimit(100)``, so that a round
-    costs the same at any age of the loop. Whatever of these is given takes their place.
-    :class:`tvbo.retention.KeepAll` keeps all observations, and
+    On a box, with no kernel given, it is what did best where all is learned, not the paper's
+    algorithm, and so are the other recipes there that have no ``covar_module`` of their own:
+    ``temporal_kernel="auto"``, with a Matérn-5/2 kernel over actions and contexts; β = 2.5 with a
+    correction for the edge of the box (``EdgeCorrectedUCB``); and ``retention=SizeLimit(100)``, or
+    200 where nothing drifts, so that a round costs the same at any age of the loop. Whatever of
+    these is given takes their place. :class:`tvbo.retention.KeepAll` keeps all observations, and
     ``temporal_kernel=TemporalDecayKernel()`` learns ε by maximum likelihood.
 
     Args:
         forgetting_rate: Drift ε per unit of time, in [0, 1]. None learns it.
         **options: Options of every recipe with a GP, :class:`GPOptions`.
     """
-    if not _learns_all_on_box(forgetting_rate, options):
-        return _build("tv_gp_ucb", forgetting_rate, _upper_bound(options), options)
-    beta = options.get("beta")
-    own = UCB(as_beta_schedule(DEFAULT_BETA if beta is None else beta), edge_correction=True)
-    return _build("tv_gp_ucb", None, own, _with_learned_drift(options))
+    return _build("tv_gp_ucb", forgetting_rate, _upper_bound(options), options)
 
 
 def gp_ucb(**options: Unpack[GPOptions]) -> GPOptimizer:
@@ -269,6 +266,8 @@ def r_gp_ucb(*, every: float, start: float = 1.0, **options: Unpack[GPOptions]) 
     """
     # The reset comes first: a limit on the size then counts the observations of the block alone.
     reset, given = Reset(every=every, start=start), options.get("retention")
+    if given is None and _learns_on_box(options):
+        given = SizeLimit(DEFAULT_STATIC_LIMIT)
     joined: GPOptions = {**options, "retention": reset if given is None else reset & given}
     return _build("r_gp_ucb", 0.0, _upper_bound(options), joined)
 
@@ -282,19 +281,17 @@ def gp_ts(*, forgetting_rate: float | None = 0.0, **options: Unpack[GPOptions]) 
     With ``pending=IgnorePending()`` it is from the posterior of the outcomes that have come, as in
     the paper; draws differ in that case, too, but may name the same action.
 
-    On a box whose drift is to be learned, with no kernel given, model and retention are those of
-    :func:`tv_gp_ucb` there, the draw is corrected for the edge of the box, too, and β is 0.5.
+    On a box, with no kernel given, model and retention are those of :func:`tv_gp_ucb` there, the
+    draw is corrected for the edge of the box, too, and β is 0.5.
 
     Args:
         forgetting_rate: Drift ε per unit of time, in [0, 1]. None learns it.
         **options: Options of every recipe with a GP, :class:`GPOptions`.
     """
-    beta = options.get("beta")
-    if not _learns_all_on_box(forgetting_rate, options):
-        own = ThompsonSampling(1.0 if beta is None else beta)
-        return _build("gp_ts", forgetting_rate, own, options)
-    own = ThompsonSampling(DEFAULT_BETA_OF_DRAWS if beta is None else beta, edge_correction=True)
-    return _build("gp_ts", None, own, _with_learned_drift(options))
+    is_default, beta = _learns_on_box(options), options.get("beta")
+    default = DEFAULT_BETA_OF_DRAWS if is_default else 1.0
+    own = ThompsonSampling(default if beta is None else beta, edge_correction=is_default)
+    return _build("gp_ts", forgetting_rate, own, options)
 
 
 def compressed_gp(
@@ -340,9 +337,6 @@ def tv_cgp_ucb(
     The schedules for ``beta`` of Theorem 1 are ``FiniteBeta``,
     ``CompactBeta`` and ``RKHSBeta``.
 
-    On a box, with neither kernels nor drift given, it has the model, the acquisition and the
-    retention of :func:`tv_gp_ucb` there, with one Matérn-5/2 kernel over actions and contexts.
-
     Args:
         forgetting_rate: Drift ε per unit of time, in [0, 1]. None learns it.
         **options: Options of a model over action and context, :class:`ContextualGPOptions`.
@@ -353,12 +347,8 @@ def tv_cgp_ucb(
         >>> optimizer.tell(trial, 0.7)
         >>> optimizer.recommend(context=torch.tensor([2.2]))
     """
-    if not _learns_all_on_box(forgetting_rate, options):
-        own = _upper_bound(options)
-        return _build("tv_cgp_ucb", forgetting_rate, own, options, has_contexts=True)
-    beta = options.get("beta")
-    own = UCB(as_beta_schedule(DEFAULT_BETA if beta is None else beta), edge_correction=True)
-    return _build("tv_cgp_ucb", None, own, _with_learned_drift(options), has_contexts=True)
+    own = _upper_bound(options)
+    return _build("tv_cgp_ucb", forgetting_rate, own, options, has_contexts=True)
 
 
 def cgp_ucb(**options: Unpack[ContextualGPOptions]) -> GPOptimizer:
@@ -559,6 +549,12 @@ def _build(
     """
     given: ContextualGPOptions = {**options}
     _check_names(recipe, given, ContextualGPOptions if has_contexts else GPOptions)
+    retention = given.get("retention")
+    if _learns_on_box(given):
+        given["temporal_kernel"] = "auto"
+        if retention is None and admission is None:
+            limit = DEFAULT_STATIC_LIMIT if forgetting_rate == 0 else DEFAULT_LIMIT
+            retention = SizeLimit(limit)
     goals = Goals.of(
         given.get("objectives"),
         given.get("constraints"),
@@ -585,7 +581,7 @@ def _build(
             context_kernel=given.get("context_kernel"),
             widths=[width for each in spaces for width in each.widths],
         )
-        kept = given.get("retention") or _stale_cutoff(fitter)
+        kept = retention or _stale_cutoff(fitter)
         if admission is not None:
             kept = admission if kept is None else kept & admission
         state = _posterior_state(fitter, search_space, contexts)
@@ -649,28 +645,20 @@ def _context_space(options: ContextualGPOptions, search_space: SearchSpace) -> S
     return contexts
 
 
-def _learns_all_on_box(
-    forgetting_rate: float | None, options: ContextualGPOptions | GPOptions
-) -> bool:
-    """Return whether kernel and drift are learned on a box, for which there are defaults."""
+def _learns_on_box(options: ContextualGPOptions | GPOptions) -> bool:
+    """Return whether the kernel is learned on a box, for which there are defaults."""
     given: ContextualGPOptions = {**options}
-    kernels = [given.get("temporal_kernel"), given.get("covar_module")]
-    kernels += [given.get("action_kernel"), given.get("context_kernel")]
-    has_defaults = given.get("bounds") is not None and given.get("structure") in (None, "product")
-    return has_defaults and all(each is None for each in (forgetting_rate, *kernels))
+    kernels = given.get("temporal_kernel"), given.get("covar_module")
+    parts = given.get("action_kernel"), given.get("context_kernel")
+    has_default = given.get("bounds") is not None and given.get("structure") in (None, "product")
+    return has_default and all(each is None for each in (*kernels, *parts))
 
 
-def _with_learned_drift(options: GPOptions) -> GPOptions:
-    """Return options with the defaults of a box whose kernel and drift are learned."""
-    given = options.get("retention")
-    retention = SizeLimit(DEFAULT_LIMIT) if given is None else given
-    return {**options, "temporal_kernel": "auto", "retention": retention}
-
-
-def _upper_bound(options: GPOptions) -> UCB:
-    """Return UCB with the β given, or ``0.8 log(4 t)``."""
-    beta = options.get("beta")
-    return UCB(LogBeta() if beta is None else as_beta_schedule(beta))
+def _upper_bound(options: ContextualGPOptions | GPOptions) -> UCB:
+    """Return UCB with the β given, or the default one."""
+    is_default, beta = _learns_on_box(options), options.get("beta")
+    default = as_beta_schedule(DEFAULT_BETA) if is_default else LogBeta()
+    return UCB(default if beta is None else as_beta_schedule(beta), edge_correction=is_default)
 
 
 def _stale_cutoff(fitter: ModelFitter) -> Retention | None:

@@ -11,6 +11,7 @@ from botorch.acquisition.objective import (
 )
 from botorch.generation import gen_candidates_scipy
 from botorch.utils.sampling import draw_sobol_samples
+from gpytorch.kernels import MaternKernel
 from torch import Generator
 
 from tvbo import recipes
@@ -191,19 +192,35 @@ def test_plain_ucb_elsewhere():
     assert not isinstance(rule(dense, context_of(Box(BOUNDS))), EdgeCorrectedUCB)
 
 
-def test_tv_gp_ucb_has_it_where_all_is_learned():
-    assert recipes.tv_gp_ucb(bounds=BOUNDS).acquisition.edge_correction
-    assert recipes.tv_gp_ucb(bounds=BOUNDS, beta=3.0).acquisition.edge_correction
-    assert not recipes.tv_gp_ucb(bounds=BOUNDS, forgetting_rate=0.1).acquisition.edge_correction
-    choices = BOUNDS.clone()
-    assert not recipes.tv_gp_ucb(choices=choices).acquisition.edge_correction
-    assert recipes.tv_gp_ucb(bounds=BOUNDS).acquisition.beta(7) == pytest.approx(2.5)
-    assert math.isclose(recipes.tv_gp_ucb(bounds=BOUNDS, beta=3.0).acquisition.beta(7), 3.0)
+CONTEXTS = {"context_bounds": [(0.0, 1.0)]}
+LEARNED = {
+    "tv_gp_ucb": lambda **given: recipes.tv_gp_ucb(**given),
+    "given rate": lambda **given: recipes.tv_gp_ucb(forgetting_rate=0.1, **given),
+    "gp_ucb": lambda **given: recipes.gp_ucb(**given),
+    "r_gp_ucb": lambda **given: recipes.r_gp_ucb(every=30.0, **given),
+    "compressed_gp": lambda **given: recipes.compressed_gp(**given),
+    "tv_cgp_ucb": lambda **given: recipes.tv_cgp_ucb(**CONTEXTS, **given),
+    "cgp_ucb": lambda **given: recipes.cgp_ucb(**CONTEXTS, **given),
+}
 
 
-def test_gp_ts_has_it_where_drift_and_kernel_are_learned():
-    learned = recipes.gp_ts(bounds=BOUNDS, forgetting_rate=None)
+@pytest.mark.parametrize("recipe", LEARNED)
+def test_recipes_have_it_on_a_box_whose_kernel_is_learned(recipe):
+    make = LEARNED[recipe]
+    acquisition = make(bounds=BOUNDS).acquisition
+    assert acquisition.edge_correction
+    assert acquisition.beta(7) == pytest.approx(2.5)
+    assert make(bounds=BOUNDS, beta=3.0).acquisition.edge_correction
+    assert make(bounds=BOUNDS, beta=3.0).acquisition.beta(7) == pytest.approx(3.0)
+    kernel = MaternKernel().double()
+    assert not make(bounds=BOUNDS, covar_module=kernel).acquisition.edge_correction
+    assert not make(choices=BOUNDS.clone()).acquisition.edge_correction
+
+
+@pytest.mark.parametrize(("rate", "limit"), [(None, 100), (0.1, 100), (0.0, 200)])
+def test_gp_ts_has_it_on_a_box_whose_kernel_is_learned(rate, limit):
+    learned = recipes.gp_ts(bounds=BOUNDS, forgetting_rate=rate)
     assert learned.acquisition == ThompsonSampling(0.5, edge_correction=True)
-    assert learned.retention == SizeLimit(100)
-    for options in ({"forgetting_rate": 0.1}, {}):
-        assert recipes.gp_ts(bounds=BOUNDS, **options).acquisition == ThompsonSampling(1.0)
+    assert learned.retention == SizeLimit(limit)
+    given = recipes.gp_ts(bounds=BOUNDS, forgetting_rate=rate or 0.0, covar_module=MaternKernel())
+    assert given.acquisition == ThompsonSampling(1.0)
