@@ -126,9 +126,12 @@ class AtPresent:
         ]
         filled: dict[str, Any] = {
             "X_baseline": _baseline(models, means, rows),
-            "ref_point": _reference_point(goals, means),
+            "ref_point": infer_reference_point(means[is_non_dominated(means)]),
             "sampler": ListSampler(*samplers),
         }
+        for place, threshold in enumerate(goals.thresholds):
+            if threshold is not None:
+                filled["ref_point"][place] = threshold
         given = {name: value for name, value in filled.items() if name in wanted}
         with seeded(generator):
             return self.make(model=ModelList(*models), **given)
@@ -206,15 +209,6 @@ def _observed(ask_context: AskContext, generator: Generator) -> Tensor:
         return ask_context.search_space.sample(generator)
     distinct: Tensor = torch.unique(observed, dim=0)
     return distinct
-
-
-def _reference_point(goals: Goals, means: Tensor) -> Tensor:
-    """Return the thresholds of the objectives, and what BoTorch infers where there are none."""
-    point = infer_reference_point(means[is_non_dominated(means)])
-    for place, threshold in enumerate(goals.thresholds):
-        if threshold is not None:
-            point[place] = threshold
-    return point
 
 
 def actions_of(

@@ -283,22 +283,20 @@ def _without_selection(kernel: Kernel) -> Kernel:
     return new
 
 
+@GenKernelFeatures.register(
+    (
+        ColumnKernel,
+        ContextActionKernel,
+        CovarianceMatrixKernel,
+        TemporalKernel,
+        IndexKernel,
+        ProductKernel,
+        AdditiveKernel,
+    )
+)
 def _generate(kernel: Kernel, *, num_inputs: int, num_outputs: int) -> SpectralFeatureMap:
     if num_outputs % 2:
         raise UnsupportedError(f"Expected an even number of features. Got {num_outputs}.")
-    active = kernel.active_dims
-    d = num_inputs if active is None else len(active)
+    d = num_inputs if kernel.active_dims is None else len(kernel.active_dims)
     spectrum = _draw(_without_selection(kernel), num_outputs // 2, d)
     return SpectralFeatureMap(kernel, spectrum)
-
-
-for _kind in (
-    ColumnKernel,
-    ContextActionKernel,
-    CovarianceMatrixKernel,
-    TemporalKernel,
-    IndexKernel,
-    ProductKernel,
-    AdditiveKernel,
-):
-    GenKernelFeatures.add((_kind,), _generate)

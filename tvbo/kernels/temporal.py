@@ -249,14 +249,14 @@ class TemporalDecayKernel(TemporalKernel):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        if forgetting_rate_constraint is None:
-            forgetting_rate_constraint = Interval(
-                MIN_FORGETTING_RATE,
-                MAX_FORGETTING_RATE,
-                transform=None,
-                initial_value=DEFAULT_FORGETTING_RATE,
-            )
-        self._register("forgetting_rate", forgetting_rate_prior, forgetting_rate_constraint)
+        box = Interval(
+            MIN_FORGETTING_RATE,
+            MAX_FORGETTING_RATE,
+            transform=None,
+            initial_value=DEFAULT_FORGETTING_RATE,
+        )
+        constraint = forgetting_rate_constraint or box
+        self._register("forgetting_rate", forgetting_rate_prior, constraint)
 
     @property
     def forgetting_rate(self) -> Tensor:
@@ -333,11 +333,10 @@ class TemporalMaternKernel(TemporalKernel):
     ):
         if nu not in (1.5, 2.5):
             raise ValueError(f"Expected nu 1.5 or 2.5. Got {nu}.")
-        if lengthscale_constraint is None:
-            lengthscale_constraint = Positive(initial_value=DEFAULT_LENGTHSCALE)
+        start = Positive(initial_value=DEFAULT_LENGTHSCALE)
         super().__init__(
             lengthscale_prior=lengthscale_prior,
-            lengthscale_constraint=lengthscale_constraint,
+            lengthscale_constraint=lengthscale_constraint or start,
             **kwargs,
         )
         self.nu = nu
@@ -421,11 +420,9 @@ class SeasonalKernel(TemporalKernel):
     ):
         if num_harmonics < 1:
             raise ValueError(f"Expected num_harmonics >= 1. Got {num_harmonics}.")
-        if lengthscale_constraint is None:
-            lengthscale_constraint = Positive(initial_value=1.0)
         super().__init__(
             lengthscale_prior=lengthscale_prior,
-            lengthscale_constraint=lengthscale_constraint,
+            lengthscale_constraint=lengthscale_constraint or Positive(initial_value=1.0),
             **kwargs,
         )
         self.num_harmonics = num_harmonics

@@ -153,7 +153,12 @@ class TimeVaryingGP(SingleTaskGP):
     @property
     def temporal_kernels(self) -> tuple[TemporalKernel, ...]:
         """The temporal kernels, one for each product of the sum; none without a time column."""
-        return () if self.time_feature is None else temporal_kernels_of(self.covar_module)
+        if self.time_feature is None:
+            return ()
+        covar = self.covar_module
+        products = covar.kernels if isinstance(covar, AdditiveKernel) else [covar]
+        over_time = [part for product in products for part in product.kernels[1].modules()]
+        return tuple(part for part in over_time if isinstance(part, TemporalKernel))
 
     @property
     def temporal_kernel(self) -> TemporalKernel | None:
@@ -314,7 +319,12 @@ def make_drifting_kernel(
         over_columns = ColumnKernel(covar_module, columns)
         if len(given) == 1:
             return ProductKernel(over_columns, in_time[0])
-        scaled = [_with_amplitude(kernel, 1 / len(given), batch_shape) for kernel in in_time]
+        scaled = []
+        for kernel in in_time:
+            # A component that the data do not show ends at zero, which no transform reaches.
+            scale = GreaterThan(0.0, transform=None, initial_value=1 / len(given))
+            new = ScaleKernel(kernel, batch_shape=batch_shape, outputscale_constraint=scale)
+            scaled.append(new)
         return ProductKernel(over_columns, AdditiveKernel(*scaled))
     kernels = list(covar_module)
     if is_one or len(kernels) != len(given):
@@ -327,25 +337,6 @@ def make_drifting_kernel(
         for kernel, each in zip(kernels, in_time, strict=True)
     ]
     return products[0] if len(products) == 1 else AdditiveKernel(*products)
-
-
-def _with_amplitude(kernel: Kernel, amplitude: float, batch_shape: torch.Size) -> ScaleKernel:
-    # A component that the data do not show ends at zero, which no transform reaches.
-    constraint = GreaterThan(0.0, transform=None, initial_value=amplitude)
-    return ScaleKernel(kernel, batch_shape=batch_shape, outputscale_constraint=constraint)
-
-
-def temporal_kernels_of(covar_module: Kernel) -> tuple[TemporalKernel, ...]:
-    """Return the temporal kernels of a kernel from :func:`make_drifting_kernel`, in their order."""
-    if isinstance(covar_module, TemporalKernel):
-        return (covar_module,)
-    if isinstance(covar_module, (ColumnKernel, ScaleKernel)):
-        return temporal_kernels_of(covar_module.base_kernel)
-    if isinstance(covar_module, ProductKernel):
-        return temporal_kernels_of(covar_module.kernels[1])
-    if isinstance(covar_module, AdditiveKernel):
-        return tuple(k for part in covar_module.kernels for k in temporal_kernels_of(part))
-    return ()
 
 
 def output_dimensions(model: SingleTaskGP, aug_batch_shape: torch.Size) -> dict[str, int]:
