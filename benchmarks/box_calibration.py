@@ -14,7 +14,7 @@ from torch import Generator
 
 from experiments.problems.moving_functions import DriftingFeatures
 from tvbo import recipes
-from tvbo.models import AveragedGP
+from tvbo.models import EnsembleGP
 
 RATES = (0.01, 0.03, 0.1)
 HORIZON, NOISE_VARIANCE = 80, 0.05
@@ -37,7 +37,7 @@ def one(job: tuple[float, int]) -> list[bool]:
         row = problem.layout.rows(trial.X, float(t))
         outcome = problem(row).item()
         model = optimizer.model
-        if isinstance(model, AveragedGP):
+        if isinstance(model, EnsembleGP) and model.sets is not None:
             predicted = model.posterior(row, observation_noise=True)
             error = (outcome - predicted.mean.item()) / predicted.variance.sqrt().item()
             held.append(abs(error) <= BAND)

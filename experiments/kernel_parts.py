@@ -18,7 +18,7 @@ from torch import Tensor
 
 from tvbo.kernels import ContextActionKernel
 from tvbo.kernels.batch import ColumnKernel
-from tvbo.models.incremental_gp import IncrementalGP
+from tvbo.models.ensemble_gp import EnsembleGP
 from tvbo.models.raw import RawRowKernel, check_one_output, transformed
 from tvbo.models.scale import outcome_scale
 from tvbo.spaces.observations import check_last_dimension
@@ -73,13 +73,13 @@ class KernelParts:
         )
 
 
-def explained_variance(model: SingleTaskGP | IncrementalGP) -> KernelParts:
+def explained_variance(model: SingleTaskGP | EnsembleGP) -> KernelParts:
     """Return how much of the variance of the outcomes each part of the kernel explains.
 
     Args:
         model: A model whose kernel is one :class:`tvbo.kernels.ContextActionKernel`, times any
             temporal kernel: a :class:`tvbo.models.ContextualGP`, a
-            :class:`tvbo.models.TimeVaryingGP`, or a :class:`tvbo.models.IncrementalGP` with
+            :class:`tvbo.models.TimeVaryingGP`, or a :class:`tvbo.models.EnsembleGP` with
             the hyperparameters of one, such as the ``model`` of an optimizer.
 
     Raises:
@@ -111,7 +111,7 @@ def explained_variance(model: SingleTaskGP | IncrementalGP) -> KernelParts:
 
 @torch.no_grad()
 def part_posterior(
-    model: SingleTaskGP | IncrementalGP, part: str, X: Tensor, *, centered: bool = False
+    model: SingleTaskGP | EnsembleGP, part: str, X: Tensor, *, centered: bool = False
 ) -> tuple[Tensor, Tensor]:
     r"""Return posterior mean and variance of one part of the function.
 
@@ -237,13 +237,13 @@ class _Observed:
             self.input_transform = getattr(model, "input_transform", None)
             self.root = psd_safe_cholesky(model.likelihood(prior, [self.rows]).covariance_matrix)
             model.train(was_training)
-        elif isinstance(model, IncrementalGP):
-            self.rows, self.residual, _, self.root = model.observed()
+        elif isinstance(model, EnsembleGP) and (observed := model.observed()) is not None:
+            self.rows, self.residual, _, self.root = observed
             self.input_transform, self.scale = None, 1.0
         else:
             raise UnsupportedError(
                 "Expected a model that keeps its observations: ContextualGP, TimeVaryingGP or "
-                f"IncrementalGP. Got {type(model).__name__}."
+                f"EnsembleGP. Got {type(model).__name__}."
             )
         if len(self.rows) == 0:
             raise InputDataError("Expected a model with observations. Got none.")

@@ -8,8 +8,8 @@ from reference import rbf
 from torch import Size
 
 from tvbo.kernels import TemporalDecayKernel
-from tvbo.models import ContextualGP, IncrementalGP, StreamingGP, TimeVaryingGP
-from tvbo.models.averaged_gp import AveragedGP, HyperparameterSets
+from tvbo.models import ContextualGP, EnsembleGP, StreamingGP, TimeVaryingGP
+from tvbo.models.closed_form import HyperparameterSets
 
 NOISE, RATE, N, T = 0.04, 0.03, 8, 9.0
 SIDE = torch.linspace(0, 1, 3, dtype=torch.float64)
@@ -74,9 +74,8 @@ def streaming(seed=0):
 
 
 def incremental(seed=0):
-    model = IncrementalGP(time_varying().covar_module, NOISE)
-    model.observe(*data(seed=seed))
-    return model
+    model = EnsembleGP(time_varying().covar_module, NOISE)
+    return model.condition_on_observations(*data(seed=seed))
 
 
 def averaged(seed=0):
@@ -89,11 +88,7 @@ def averaged(seed=0):
         noise=torch.tensor([NOISE, 2 * NOISE], dtype=torch.float64),
         log_weights=torch.tensor([-1.0, -1.5], dtype=torch.float64),
     )
-    return AveragedGP(time_varying(), *data(seed=seed), [sets])
-
-
-def conditioned(seed=0):
-    return incremental(seed).condition_on_observations(*later(3, seed))
+    return EnsembleGP.from_sets(time_varying(), *data(seed=seed), [sets])
 
 
 MODELS = {
@@ -101,8 +96,7 @@ MODELS = {
     "TimeVaryingGP": time_varying,
     "ContextualGP": contextual,
     "StreamingGP": streaming,
-    "IncrementalGP": incremental,
-    "AveragedGP": averaged,
-    "ConditionedGP": conditioned,
+    "EnsembleGP": incremental,
+    "EnsembleGP of sets": averaged,
 }
 DENSE = ("SingleTaskGP", "TimeVaryingGP", "ContextualGP")

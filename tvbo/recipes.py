@@ -113,7 +113,7 @@ class GPOptions(LoopOptions, total=False):
     The model is a
     :class:`tvbo.models.TimeVaryingGP`, built again in each round where hyperparameters are learned
     in each round. Otherwise its posterior is updated: by a :class:`tvbo.models.StreamingGP` on a
-    finite set, by a :class:`tvbo.models.IncrementalGP` on a box.
+    finite set, by an :class:`tvbo.models.EnsembleGP` on a box.
 
     Where hyperparameters are learned, the first actions fill the space, until there are two
     outcomes or pending trials for each number to be learned, or each action of a finite set was
@@ -135,7 +135,7 @@ class GPOptions(LoopOptions, total=False):
             refit, those of its parameters that require gradients are learned, on a copy. Several
             with one ``covar_module`` have amplitudes to learn. ``"auto"``: each refit learns
             exponential decay and Matérn-5/2. Predictions are averaged over both and over their
-            hyperparameters (:class:`tvbo.models.AveragedGP`) where kernel, mean and likelihood are
+            hyperparameters (:class:`tvbo.models.EnsembleGP`) where kernel, mean and likelihood are
             left out and each round has a fit; elsewhere that of larger density is taken. None
             learns ε. Both have priors in rounds (:mod:`tvbo.fit.drift`).
         noise_variance: Variance σ² of the noise, in squared units of the outcome, for outcomes
@@ -198,7 +198,7 @@ class ContextualGPOptions(GPOptions, total=False):
 
     The model is a :class:`tvbo.models.ContextualGP`. Where its posterior is updated, that is by a
     :class:`tvbo.models.StreamingGP` over all pairs of a finite action and a listed context, up to
-    5,000 pairs, and by a :class:`tvbo.models.IncrementalGP` otherwise.
+    5,000 pairs, and by an :class:`tvbo.models.EnsembleGP` otherwise.
 
     Args:
         context_bounds: Range of the contexts: a ``2 x c`` tensor, or ``c`` pairs (lower, upper), or

@@ -133,7 +133,7 @@ def fit_examples(
 class TaskPosterior:
     r"""The posterior at the candidates of one task after another, updated by each trial.
 
-    It equals that of :class:`tvbo.models.IncrementalGP` up to rounding, in a sixteenth of the time:
+    It equals that of :class:`tvbo.models.EnsembleGP` up to rounding, in a sixteenth of the time:
     a task has a thousand candidates of 180 features, whose covariance is computed once instead of
     row by row. The innovations are rows of :math:`L^{-1} k(X, \cdot)` over the candidates,
     and by :math:`L` the observations of earlier tasks are carried over to new candidates.

@@ -14,7 +14,7 @@ from botorch.posteriors import GPyTorchPosterior
 from torch import Tensor
 
 from experiments.kernel_parts import KernelParts, part_posterior
-from tvbo.models import IncrementalGP
+from tvbo.models import EnsembleGP
 from tvbo.optimizers.recommendation import Policy
 from tvbo.plotting.figure import (
     COLORS,
@@ -212,7 +212,7 @@ def plot_kernel_parts(parts: Mapping[str, KernelParts], ax: Axes | None = None) 
 
 
 def plot_part(
-    model: SingleTaskGP | IncrementalGP,
+    model: SingleTaskGP | EnsembleGP,
     part: str,
     X: Tensor,
     feature: int,

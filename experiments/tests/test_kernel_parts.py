@@ -12,7 +12,7 @@ from reference import rbf
 from experiments.kernel_parts import explained_variance, part_posterior
 from tvbo import recipes
 from tvbo.kernels import ContextActionKernel
-from tvbo.models import ContextualGP, IncrementalGP, StreamingGP, TimeVaryingGP
+from tvbo.models import ContextualGP, EnsembleGP, StreamingGP, TimeVaryingGP
 
 LENGTHS, SCALES, NOISE, RATE = (0.4, 0.7), (0.5, 1.3, 0.8), 0.05, 0.1
 PARTS = {
@@ -156,12 +156,12 @@ def test_other_models_with_the_same_kernel_say_the_same(data):
         covar_module=scaled,
         outcome_transform=None,
     )
-    incremental = IncrementalGP.from_model(reference, NOISE)
-    incremental.observe(X[:9], Y[:9])
-    incremental.observe(X[9:], Y[9:])
+    incremental = EnsembleGP.from_model(reference, NOISE)
+    incremental = incremental.condition_on_observations(X[:9], Y[:9])
+    incremental = incremental.condition_on_observations(X[9:], Y[9:])
     in_raw_units = contextual(X, Y)
-    standardized = IncrementalGP.from_model(in_raw_units, NOISE)
-    standardized.observe(X, Y)
+    standardized = EnsembleGP.from_model(in_raw_units, NOISE)
+    standardized = standardized.condition_on_observations(X, Y)
     rows = X + 0.1
     for model, same in (
         (drifting, reference),
@@ -222,7 +222,7 @@ def test_the_model_of_an_optimizer(generator):
         trial = optimizer.ask(t, context=tensor(t / 6))
         optimizer.tell(trial, float(trial.X) + t)
     optimizer.recommend(tensor(0.5))
-    assert isinstance(optimizer.model, IncrementalGP)
+    assert isinstance(optimizer.model, EnsembleGP)
     parts = explained_variance(optimizer.model)
     assert parts.num_observations == 5
     assert list(parts.shares) == ["action", "context"]

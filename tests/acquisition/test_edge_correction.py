@@ -18,8 +18,8 @@ from tvbo import recipes
 from tvbo.acquisition import UCB, ConstantBeta, ThompsonSampling
 from tvbo.acquisition.ucb import EdgeCorrectedUCB
 from tvbo.kernels import TemporalDecayKernel
-from tvbo.models import TimeVaryingGP
-from tvbo.models.averaged_gp import AveragedGP, HyperparameterSets
+from tvbo.models import EnsembleGP, TimeVaryingGP
+from tvbo.models.closed_form import HyperparameterSets
 from tvbo.models.scale import UnitCube
 from tvbo.optim.maximize import InUnitCube, gen_candidates_closed_form
 from tvbo.retention import SizeLimit
@@ -47,7 +47,7 @@ def make_model(lengthscales, dim=2, bounds=BOUNDS):
     )
     Y = 0.01 * unit[:, :1]
     transform = UnitCube(list(range(dim)), bounds)
-    return AveragedGP(TimeVaryingGP(X, Y, input_transform=transform).eval(), X, Y, [sets])
+    return EnsembleGP.from_sets(TimeVaryingGP(X, Y, input_transform=transform).eval(), X, Y, [sets])
 
 
 def context_of(search_space):

@@ -10,7 +10,7 @@ from gpytorch.means import ConstantMean
 from reference import rbf
 
 from tvbo.acquisition.improvement import BestMean, BestObserved, MaxMean
-from tvbo.models import ContextualGP, IncrementalGP, StreamingGP, TimeVaryingGP
+from tvbo.models import ContextualGP, EnsembleGP, StreamingGP, TimeVaryingGP
 from tvbo.spaces import AskContext, Box, FiniteSpace, InputLayout
 from tvbo.spaces.observations import Observations
 
@@ -93,8 +93,8 @@ def contextual(observations):
 
 
 def incremental(observations):
-    model = IncrementalGP.from_model(dense(observations), NOISE)
-    model.observe(observations.X, observations.Y)
+    model = EnsembleGP.from_model(dense(observations), NOISE)
+    model = model.condition_on_observations(observations.X, observations.Y)
     return model
 
 
@@ -184,7 +184,7 @@ def test_standardized_outcomes_give_incumbents_in_their_unit(generator):
 def test_before_the_first_observation_it_is_the_prior_mean(incumbent, search_space, generator):
     mean = ConstantMean().double()
     mean.constant = 2.5
-    model = IncrementalGP(rbf(SCALE), NOISE, mean_module=mean)
+    model = EnsembleGP(rbf(SCALE), NOISE, mean_module=mean)
     layout = InputLayout(1)
     ask_context = AskContext(
         1, 1.0, None, layout, Observations.empty(layout.num_columns), search_space, generator
@@ -207,4 +207,4 @@ def test_nothing_observed_and_no_domain(incumbent):
     layout = InputLayout(1)
     ask_context = AskContext(1, 1.0, None, layout, Observations.empty(layout.num_columns))
     with pytest.raises(ValueError):
-        incumbent(IncrementalGP(rbf(SCALE), NOISE), ask_context)
+        incumbent(EnsembleGP(rbf(SCALE), NOISE), ask_context)

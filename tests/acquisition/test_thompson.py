@@ -12,7 +12,7 @@ from scipy.stats import norm
 from tvbo.acquisition import ThompsonSampling
 from tvbo.acquisition.thompson import DrawnFunction
 from tvbo.kernels import TemporalDecayKernel
-from tvbo.models import IncrementalGP, StreamingGP
+from tvbo.models import EnsembleGP, StreamingGP
 from tvbo.optim.maximize import maximize
 from tvbo.spaces import AskContext, Box, FiniteSpace, InputLayout
 
@@ -75,8 +75,10 @@ LOWEST, HIGHEST = -2.0, 5.0
 def on_an_interval(t=3.0, seed=0):
     """A box, a model with two observations of a drifting function, and an ask."""
     drift = TemporalDecayKernel(active_dims=[1]).double()
-    model = IncrementalGP(rbf_over_rows() * drift, 0.01)
-    model.observe(torch.tensor([[-1.0, 1.0], [3.0, 2.0]]), torch.tensor([[1.0], [0.5]]))
+    model = EnsembleGP(rbf_over_rows() * drift, 0.01)
+    model = model.condition_on_observations(
+        torch.tensor([[-1.0, 1.0], [3.0, 2.0]]), torch.tensor([[1.0], [0.5]])
+    )
     return model, ask_context(Box([(LOWEST, HIGHEST)]), seed, t)
 
 
@@ -133,8 +135,8 @@ def test_a_kernel_without_features_is_drawn_at_points_of_the_box():
     """All within the bounds, new ones in each round, the best of them taken."""
     bounds = torch.tensor([[-2.0], [5.0]])
     search_space = Box(bounds)
-    model = IncrementalGP(LinearKernel(active_dims=[0]), 0.01)
-    model.observe(torch.tensor([[1.0, 0.0]]), torch.tensor([[3.0]]))
+    model = EnsembleGP(LinearKernel(active_dims=[0]), 0.01)
+    model = model.condition_on_observations(torch.tensor([[1.0, 0.0]]), torch.tensor([[3.0]]))
     now = ask_context(search_space)
     one, two = (ThompsonSampling(num_candidates=64)(model, now) for _ in range(2))
     for drawn in (one, two):
@@ -156,7 +158,7 @@ def rbf_over_rows():
 
 
 def test_seeds_repeat():
-    model = IncrementalGP(rbf_over_rows(), 0.01)
+    model = EnsembleGP(rbf_over_rows(), 0.01)
     finite, box = FiniteSpace(TWO), Box(torch.tensor([[0.0], [1.0]]))
     one, two = (ThompsonSampling()(model, ask_context(finite, seed=4)) for _ in range(2))
     assert torch.equal(one.values, two.values)

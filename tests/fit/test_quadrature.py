@@ -16,7 +16,7 @@ from torch import Generator, Tensor
 from tvbo import recipes
 from tvbo.fit.drift import Drift
 from tvbo.fit.log_posterior import LogPosterior
-from tvbo.models import AveragedGP, TimeVaryingGP
+from tvbo.models import EnsembleGP, TimeVaryingGP
 from tvbo.models.scale import UnitCube
 from tvbo.optimizers import RefitEvery
 from tvbo.test_functions import MovingPeak
@@ -82,7 +82,7 @@ def test_the_weights_sum_to_the_evidence_and_average_as_integrals_do(form):
 def test_predictions_are_those_of_the_integral(form):
     model, posterior, X, Y = fitted(form, 16)
     at = torch.tensor([[[0.2, 17.0]], [[0.8, 30.0]]], dtype=torch.float64)
-    found = AveragedGP(model, X, Y, [posterior.sigma_points()]).posterior(at)
+    found = EnsembleGP.from_sets(model, X, Y, [posterior.sigma_points()]).posterior(at)
     _, points, weights = on_a_grid(posterior)
     mean, second = torch.zeros(2).double(), torch.zeros(2).double()
     heavy = np.flatnonzero(weights > 1e-2 * weights.max())[::4]
@@ -134,18 +134,18 @@ def played(scale: float = 1.0, **options):
 def test_the_default_on_a_box_averages():
     optimizer = played()
     model = optimizer.model
-    assert isinstance(model, AveragedGP)
+    assert model.sets is not None
     # Two forms, and four hyperparameters in each.
     assert model.weights.shape == (18,)
     assert model.weights.sum().item() == pytest.approx(1)
-    assert model.covar_module(model._X[:2]).shape == (2, 2)
+    assert model.covar_module(model.train_inputs[0][:2]).shape == (2, 2)
     again = optimizer.ask(t=14.0)
     # The pending trial lowers the deviation at its row.
     row = optimizer.layout.rows(optimizer.open_trials[0].X, 14.0)
     assert optimizer.model.posterior(row).variance < model.posterior(row).variance
     assert not torch.equal(again.X, optimizer.open_trials[0].X)
     recommended = optimizer.recommend(t=15.0)
-    assert isinstance(optimizer.model, AveragedGP)
+    assert optimizer.model.sets is not None
     at = optimizer.model.posterior(optimizer.layout.rows(recommended.X, 15.0))
     assert recommended.mean == pytest.approx(at.mean.item())
 
@@ -160,14 +160,15 @@ def test_other_loops_take_one_form():
         {**auto, "covar_module": own},
         {**auto, "mean_module": ConstantMean().double()},
     ):
-        assert not isinstance(played(**options).model, AveragedGP)
+        model = played(**options).model
+        assert not isinstance(model, EnsembleGP) or model.sets is None
 
 
 def test_other_acquisitions_take_it():
     optimizer = played(
         acquisition=lambda model, context: LogExpectedImprovement(model, best_f=0.5), beta=None
     )
-    assert isinstance(optimizer.model, AveragedGP)
+    assert optimizer.model.sets is not None
 
 
 def test_initial_is_how_many_actions_fill_the_space():

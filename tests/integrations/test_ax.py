@@ -9,7 +9,7 @@ from botorch.exceptions.errors import UnsupportedError
 
 from tvbo import recipes
 from tvbo.acquisition.ucb import EdgeCorrectedUCB
-from tvbo.models import AveragedGP
+from tvbo.models import EnsembleGP
 from tvbo.retention import SizeLimit
 from tvbo.spaces import AskContext, Box
 from tvbo.spaces.observations import InputLayout, Observations
@@ -105,7 +105,7 @@ def test_model_and_acquisition_are_those_of_the_recipe(sign):
     (parameters,) = client.get_next_trials(1, {"t": 13.0}).values()
 
     model = optimizer.model
-    assert isinstance(model, AveragedGP)
+    assert isinstance(model, EnsembleGP)
     # The recipe's model sees the negatives of what is minimized.
     points = [dict(zip("xyt", row, strict=True)) for row in grid(13.0).tolist()]
     predicted = torch.tensor([each["loss"] for each in client.predict(points)]).double()
@@ -262,8 +262,10 @@ def test_a_fold_has_the_hyperparameters_and_its_own_observations():
     model.fit()
     fold = LearnedDriftGP(X[:-1], Y[:-1], None, BOUNDS)
     fold.load_state_dict(model.state_dict())
-    lengthscales = model.fitted.inverse_lengthscales
-    torch.testing.assert_close(fold.fitted.inverse_lengthscales, lengthscales, rtol=1e-12, atol=0)
+    lengthscales = model.fitted.sets.inverse_lengthscales
+    torch.testing.assert_close(
+        fold.fitted.sets.inverse_lengthscales, lengthscales, rtol=1e-12, atol=0
+    )
     assert torch.equal(fold.fitted.train_inputs[0], X[:-1])
     # The outcome left out is not known to it.
     left_out = fold.posterior(X[-1:]).variance.item()

@@ -10,7 +10,7 @@ from botorch.models.transforms import Log, Normalize, Standardize
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.means import ZeroMean
 
-from tvbo.models import ContextualGP, IncrementalGP, StreamingGP, TimeVaryingGP
+from tvbo.models import ContextualGP, EnsembleGP, StreamingGP, TimeVaryingGP
 from tvbo.models.covariance import noise_variance, prior_covariance
 
 RATE = 0.03
@@ -45,9 +45,8 @@ def models(small, scale=1.0):
     kernel = scaled(small, scale)
     dense = small.dense(X, Y, RATE, kernel=kernel).eval()
     streaming = small.streaming(RATE, kernel=kernel)
-    incremental = IncrementalGP.from_model(dense)
-    for online in (streaming, incremental):
-        online.observe(X, Y)
+    incremental = EnsembleGP.from_model(dense).condition_on_observations(X, Y)
+    streaming.observe(X, Y)
     return {"dense": dense, "incremental": incremental, "streaming": streaming}
 
 
@@ -114,7 +113,7 @@ def test_a_model_with_contexts(generator):
         context = kernels["context_kernel"](X[:, 2:3]).to_dense()
     lag = (X[:, -1:] - X[:, -1]).abs()
     expected = action * context * (1 - RATE) ** (lag / 2)
-    for each in (model, IncrementalGP.from_model(model)):
+    for each in (model, EnsembleGP.from_model(model)):
         torch.testing.assert_close(prior_covariance(each, X, X), expected, rtol=0, atol=1e-12)
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from gpytorch.means import ConstantMean
 
-from tvbo.models import IncrementalGP
+from tvbo.models import EnsembleGP
 from tvbo.models.pathwise import draw_function
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
@@ -95,8 +95,8 @@ def test_conditioned_models(small, rate):
     expected = posterior(X, Y, rate, small.noise, rows)
     streaming = small.streaming(rate)
     streaming.observe(X[:6], Y[:6])
-    incremental = IncrementalGP.from_model(small.dense(X[:6], Y[:6], rate).eval())
-    incremental.observe(X[:6], Y[:6])
+    incremental = EnsembleGP.from_model(small.dense(X[:6], Y[:6], rate).eval())
+    incremental = incremental.condition_on_observations(X[:6], Y[:6])
     for model in (streaming, incremental):
         more = model.condition_on_observations(X[6:], Y[6:])
         assert_drawn_from(more, rows, *expected)

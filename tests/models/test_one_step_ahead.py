@@ -4,7 +4,7 @@ import pytest
 import torch
 from gpytorch.kernels import MaternKernel
 
-from tvbo.models import ContextualGP, IncrementalGP, TimeVaryingGP
+from tvbo.models import ContextualGP, EnsembleGP, TimeVaryingGP
 
 GENERATOR = torch.Generator().manual_seed(11)
 X = torch.rand(9, 3, dtype=torch.float64, generator=GENERATOR)
@@ -40,8 +40,8 @@ def test_a_dense_model_predicts_as_one_of_the_outcomes_before(contextual, noise)
             made.likelihood.noise = 0.05
         return made.eval()
 
-    held = IncrementalGP.from_model(model(9))
-    held.observe(X, Y, noise)
+    held = EnsembleGP.from_model(model(9))
+    held = held.condition_on_observations(X, Y, noise)
     mean, variance = held.one_step_ahead()
     for i in range(1, 9):
         with torch.no_grad():

@@ -16,7 +16,7 @@ from tvbo.kernels import (
     TemporalDecayKernel,
     TemporalMaternKernel,
 )
-from tvbo.models import ContextualGP, IncrementalGP, TimeVaryingGP
+from tvbo.models import ContextualGP, EnsembleGP, TimeVaryingGP
 from tvbo.models.pathwise import draw_path, has_paths
 from tvbo.randomness import seeded
 
@@ -132,8 +132,8 @@ def test_mean_and_covariance_of_many(name, generator):
 
 def test_without_noise_a_path_goes_through_the_outcomes(generator):
     X, Y = make_data()
-    model = IncrementalGP(rbf(active_dims=[0, 1]) * TemporalDecayKernel(active_dims=[2]), 1e-10)
-    model.observe(X, Y)
+    model = EnsembleGP(rbf(active_dims=[0, 1]) * TemporalDecayKernel(active_dims=[2]), 1e-10)
+    model = model.condition_on_observations(X, Y)
     for each in (model, model.condition_on_observations(X[:1] + 0.2, Y[:1] - 3)):
         path = draw_path(each, generator)
         torch.testing.assert_close(path(X), Y.squeeze(-1), atol=1e-3, rtol=0)

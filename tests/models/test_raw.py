@@ -7,7 +7,7 @@ from botorch.models import SingleTaskGP
 from botorch.models.transforms import Log, Normalize, Warp
 from gpytorch.means import ConstantMean, ZeroMean
 
-from tvbo.models import ContextualGP, IncrementalGP, TimeVaryingGP
+from tvbo.models import ContextualGP, EnsembleGP, TimeVaryingGP
 from tvbo.models.scale import UnitCube
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
@@ -41,16 +41,16 @@ def test_from_a_contextual_model(transforms, drifting):
     plain = ContextualGP(X, Y, structure="both", mean_module=ConstantMean(), **columns, **options)
     plain.mean_module.initialize(constant=0.3)
     plain.likelihood.noise = 0.07
-    model = IncrementalGP.from_model(plain.eval())
-    assert model.num_observations == 0
+    model = EnsembleGP.from_model(plain.eval())
+    assert len(model.train_targets) == 0
     for x, y in zip(X.split(4), Y.split(4), strict=True):
-        model.observe(x, y)
+        model = model.condition_on_observations(x, y)
     with torch.no_grad():
         got, expected = (each.posterior(AHEAD[..., : X.shape[-1]]) for each in (model, plain))
     torch.testing.assert_close(got.mean, expected.mean, rtol=0, atol=1e-8)
     one, two = (each.distribution.covariance_matrix for each in (got, expected))
     torch.testing.assert_close(one, two, rtol=0, atol=1e-8)
-    assert IncrementalGP.from_model(plain, noise_variance=0.5).noise_variance == 0.5
+    assert EnsembleGP.from_model(plain, noise_variance=0.5).noise_variance == 0.5
 
 
 def test_from_a_plain_model_without_observations():
@@ -58,7 +58,7 @@ def test_from_a_plain_model_without_observations():
     plain = TimeVaryingGP(
         X, Y, Y, mean_module=ZeroMean(), outcome_transform=None, forgetting_rate=RATE
     )
-    model = IncrementalGP.from_model(plain.eval())
+    model = EnsembleGP.from_model(plain.eval())
     assert model.noise_variance == 0.0
     assert model.mean_module is None
     with pytest.raises(BotorchTensorDimensionError):
@@ -79,7 +79,7 @@ def test_from_a_plain_model_without_observations():
 @pytest.mark.filterwarnings("ignore::botorch.exceptions.warnings.InputDataWarning")
 def test_models_that_do_not_carry_over_are_refused(make):
     with pytest.raises(UnsupportedError):
-        IncrementalGP.from_model(make(*data(5)))
+        EnsembleGP.from_model(make(*data(5)))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

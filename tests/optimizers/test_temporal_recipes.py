@@ -18,7 +18,7 @@ from tvbo.kernels import (
 )
 from tvbo.kernels.temporal import memory_length
 from tvbo.logs import fit_panel
-from tvbo.models import IncrementalGP, StreamingGP
+from tvbo.models import EnsembleGP, StreamingGP
 from tvbo.optimizers import RefitEvery, RefitNever
 from tvbo.optimizers.pending import IgnorePending
 from tvbo.retention import SlidingWindow
@@ -102,7 +102,7 @@ def test_box_with_all_given_is_incremental():
     optimizer = recipes.tv_gp_ucb(
         bounds=BOX, noise_variance=NOISE, pending=IgnorePending(), **kernels
     )
-    play(optimizer, 8, same_as_dense(IncrementalGP, kernels))
+    play(optimizer, 8, same_as_dense(EnsembleGP, kernels))
 
 
 def test_contexts():

@@ -9,7 +9,7 @@ from gpytorch.kernels import RBFKernel
 from reference import rbf
 
 from tvbo import recipes, run
-from tvbo.models import IncrementalGP, StreamingGP
+from tvbo.models import EnsembleGP, StreamingGP
 from tvbo.retention import EntropyThreshold, Prediction, SlidingWindow
 from tvbo.retention.base import Chain
 from tvbo.retention.event_reset import EventReset
@@ -226,7 +226,7 @@ def test_with_a_right_model_outcomes_are_outside_as_often_as_stated():
 
 def test_a_jump_is_found_by_hand():
     """On a box, without a loop: the function turns over after 30 outcomes."""
-    model = IncrementalGP(rbf_over_actions(), noise_variance=NOISE)
+    model = EnsembleGP(rbf_over_actions(), noise_variance=NOISE)
     policy = EventReset()
     draw = torch.Generator().manual_seed(5)
     for t in range(1, 60):
@@ -239,7 +239,7 @@ def test_a_jump_is_found_by_hand():
         policy.observe_outcome(prediction, Y.item())
         if policy.alarms:
             break
-        model.observe(row, Y.reshape(1, 1))
+        model = model.condition_on_observations(row, Y.reshape(1, 1))
     assert 31 <= policy.since <= policy.alarms[0] <= 30 + policy.detection_delay(0.95)
 
 

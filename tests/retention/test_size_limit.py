@@ -7,7 +7,7 @@ import torch
 from reference import dense_gp, rbf
 
 from tvbo import recipes
-from tvbo.models import IncrementalGP, StreamingGP
+from tvbo.models import EnsembleGP, StreamingGP
 from tvbo.retention import SlidingWindow
 from tvbo.retention.size_limit import SizeLimit, marginal_information
 from tvbo.spaces.observations import Observations
@@ -71,7 +71,7 @@ def test_without_drift_it_is_the_entropy_that_admits_a_point(generator):
 def test_the_same_from_each_model(generator):
     observations = observed(25, generator, own_noise=True)
     streaming = StreamingGP(CHOICES, rbf(), RATE, NOISE)
-    incremental = IncrementalGP.from_model(dense(observations[:0]), NOISE)
+    incremental = EnsembleGP.from_model(dense(observations[:0]), NOISE)
     told = [
         marginal_information(model, observations, NOW)
         for model in (dense(observations), streaming, incremental)

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.quasirandom import SobolEngine
 
 from tvbo.acquisition.ucb import BetaSchedule, ShareInside, as_beta_schedule
-from tvbo.models.averaged_gp import AveragedGP
+from tvbo.models.ensemble_gp import EnsembleGP
 from tvbo.models.pathwise import draw_function, draw_path, has_paths
 from tvbo.models.scale import marginals
 from tvbo.randomness import draw_seed
@@ -132,7 +132,7 @@ class ThompsonSampling:
         if not isinstance(search_space, FiniteSpace) and has_paths(model):
             path = draw_path(model, generator)
             share = None
-            if self.edge_correction and isinstance(model, AveragedGP):
+            if self.edge_correction and isinstance(model, EnsembleGP) and model.is_closed_form:
                 share = ShareInside(model, search_space)
             return DrawnFunction(model, path, scale, self.num_candidates, share)
         if isinstance(search_space, FiniteSpace):

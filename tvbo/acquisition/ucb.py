@@ -18,8 +18,8 @@ from botorch.utils.transforms import t_batch_mode_transform
 from scipy.special import erf
 from torch import Tensor
 
-from tvbo.models.averaged_gp import AveragedGP
 from tvbo.models.closed_form import Array, ClosedForm, Pullback
+from tvbo.models.ensemble_gp import EnsembleGP
 from tvbo.spaces import AskContext, Box, MixedSpace
 from tvbo.spaces.search_space import SearchSpace
 
@@ -41,8 +41,8 @@ class UCB:
     Args:
         beta: Schedule of β by round number.
         edge_correction: Whether an outcome near the edge of a box counts for less, as in
-            :class:`EdgeCorrectedUCB`. It is left out for a finite set, and for models other than
-            :class:`tvbo.models.AveragedGP`, also for fantasies of one.
+            :class:`EdgeCorrectedUCB`. It is left out for a finite set, and for models without
+            learned hyperparameters that are averaged, also for fantasies of one.
     """
 
     beta: BetaSchedule
@@ -53,7 +53,8 @@ class UCB:
         beta, space = self.beta(ask_context.round), ask_context.search_space
         if (
             self.edge_correction
-            and isinstance(model, AveragedGP)
+            and isinstance(model, EnsembleGP)
+            and model.is_closed_form
             and isinstance(space, Box | MixedSpace)
         ):
             return EdgeCorrectedUCB(model, beta, space)
@@ -122,7 +123,7 @@ class ShareInside:
         search_space: The box, or a set with integers and categories.
     """
 
-    def __init__(self, model: AveragedGP, search_space: SearchSpace):
+    def __init__(self, model: EnsembleGP, search_space: SearchSpace):
         bounds, parameters = search_space.bounds, search_space.parameters
         is_number = torch.ones(bounds.shape[-1], dtype=torch.bool)
         if parameters is not None:
@@ -130,7 +131,9 @@ class ShareInside:
         self._columns = is_number.nonzero().flatten().numpy()
         self._weights = model.weights.numpy(force=True)
         # Sets of hyperparameters before columns.
-        self._rates = model.inverse_lengthscales.numpy(force=True)[:, None, self._columns]
+        assert model.sets is not None
+        rates = model.sets.inverse_lengthscales.numpy(force=True)
+        self._rates = rates[:, None, self._columns]
         self._low, self._high = bounds[:, is_number].numpy(force=True)[:, None, None] * self._rates
         self._at_center = 2 * erf(0.5 * (self._high - self._low))
 
@@ -198,7 +201,7 @@ class EdgeCorrectedUCB(AnalyticAcquisitionFunction):
 
     def __init__(
         self,
-        model: AveragedGP,
+        model: EnsembleGP,
         beta: float,
         search_space: SearchSpace,
         posterior_transform: PosteriorTransform | None = None,
@@ -233,7 +236,7 @@ class EdgeCorrectedUCB(AnalyticAcquisitionFunction):
 
     def _stacked(self, X: Array, with_gradients: bool) -> tuple[Array, Pullback | None]:
         """Return values ``1 x b`` and what differentiates them, or None."""
-        moments, from_moments = cast(AveragedGP, self.model).moments(X, with_gradients)
+        moments, from_moments = cast(EnsembleGP, self.model).moments(X, with_gradients)
         share, from_share = self.share.evaluate(X, with_gradients)
         mean, variance = moments
         # The weight's square of the variance.

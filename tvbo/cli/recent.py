@@ -11,7 +11,7 @@ import torch
 
 from tvbo.cli.app import short
 from tvbo.cli.options import plain
-from tvbo.models import AveragedGP, IncrementalGP
+from tvbo.models import EnsembleGP
 from tvbo.models.scale import marginals, outcome_scale
 from tvbo.optimizers import GPOptimizer, OutcomeModel, Recommendation
 from tvbo.storage import JournalReader
@@ -88,7 +88,7 @@ def recent_outcomes(
         model = part.posterior_state.last_model
         if is_looked_at and part.newest is not None:
             model = part.newest.in_user_units()
-        if isinstance(model, AveragedGP | IncrementalGP):
+        if isinstance(model, EnsembleGP):
             values |= _predicted(part, model, observed, sign, t if best is None else best.t)
             if best is not None:
                 context = best.context if part.layout.num_contexts else None
@@ -123,7 +123,7 @@ def describe(found: dict[str, Any]) -> str:
 
 def _predicted(
     part: OutcomeModel,
-    model: AveragedGP | IncrementalGP,
+    model: EnsembleGP,
     observed: Sequence[Event],
     sign: float,
     t: float,

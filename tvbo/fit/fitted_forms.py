@@ -23,7 +23,7 @@ from tvbo.fit.log_posterior import OPTIONS, LogPosterior
 from tvbo.kernels import TemporalDecayKernel
 from tvbo.models import TimeVaryingGP
 from tvbo.models.at_bounds import Place, log_bounds, logger
-from tvbo.models.averaged_gp import HyperparameterSets
+from tvbo.models.closed_form import HyperparameterSets
 from tvbo.randomness import draw_seed, seeded
 
 Values = dict[str, Tensor]

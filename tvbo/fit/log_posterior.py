@@ -20,8 +20,7 @@ from tvbo.fit.quadratic_model import QuadraticModel
 from tvbo.kernels import TemporalDecayKernel, TemporalMaternKernel
 from tvbo.kernels.temporal import decay_exponent
 from tvbo.models import TimeVaryingGP
-from tvbo.models.averaged_gp import HyperparameterSets
-from tvbo.models.closed_form import MATERN, correlation_of
+from tvbo.models.closed_form import MATERN, HyperparameterSets, correlation_of
 from tvbo.models.time_varying_gp import make_temporal_kernel
 
 Array = NDArray[np.float64]

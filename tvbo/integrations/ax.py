@@ -41,7 +41,7 @@ from torch import Generator, Size, Tensor
 from tvbo.acquisition.ucb import ConstantBeta, EdgeCorrectedUCB
 from tvbo.fit.fitted_forms import FittedForms
 from tvbo.fit.model_fitter import OBSERVATIONS_PER_PARAMETER, ModelFitter
-from tvbo.models.averaged_gp import AveragedGP
+from tvbo.models.ensemble_gp import EnsembleGP
 from tvbo.models.scale import StandardizedModel, marginals
 from tvbo.recipes import DEFAULT_BETA, DEFAULT_LIMIT
 from tvbo.retention import SizeLimit
@@ -178,7 +178,7 @@ def best_at(client: Client, t: float) -> tuple[dict[str, Any], tuple[float, floa
 class LearnedDriftGP(Model):
     """The model of ``tv_gp_ucb`` where all is learned, as Ax builds and fits models.
 
-    It has the posterior of a :class:`tvbo.models.AveragedGP`, of at most 100 observations: those
+    It has the posterior of an :class:`tvbo.models.EnsembleGP`, of at most 100 observations: those
     of the newest 200 that are most informative about the newest time, by
     :class:`tvbo.retention.SizeLimit`. Where there are too few for a fit, its hyperparameters are
     defaults. Its state is the hyperparameters without the observations, as Ax needs it for
@@ -214,7 +214,7 @@ class LearnedDriftGP(Model):
 
     @property
     def fitted(self) -> Model:
-        """The posterior: an ``AveragedGP``, or a ``TimeVaryingGP`` where there was no fit."""
+        """The posterior: an ``EnsembleGP``, or a ``TimeVaryingGP`` where there was no fit."""
         assert self._fitted is not None
         return self._fitted[0]
 
@@ -255,7 +255,7 @@ class LearnedDriftGP(Model):
         dense = self._fitter.fit(observations, num_told, Generator().manual_seed(0))
         model: Any = StandardizedModel(dense, self._fitter.transform).in_user_units()
         if sets := self._fitter.fitted.sets:
-            model = AveragedGP(model, observations.X, observations.Y, sets)
+            model = EnsembleGP.from_sets(model, observations.X, observations.Y, sets)
         self._fitted = (model,)
 
 
@@ -294,7 +294,7 @@ class AcquisitionAtPresent(Acquisition):
                 f"{self._outcome_constraints}."
             )
         fitted, rows = model.fitted, model.observations.X.clone()
-        if not isinstance(fitted, AveragedGP):
+        if not isinstance(fitted, EnsembleGP):
             raise UserInputError(
                 f"Expected the outcomes that a fit needs (drifting_strategy). Got {len(rows)}."
             )
@@ -303,7 +303,7 @@ class AcquisitionAtPresent(Acquisition):
             pending = self._config.pending_observations[place]
             if len(pending) > 0:
                 mean, _ = marginals(fitted, pending.unsqueeze(-2))
-                fitted = cast(AveragedGP, fitted.condition_on_observations(pending, mean))
+                fitted = fitted.condition_on_observations(pending, mean)
         self._model = fitted
         rows[:, -1] = present
         # Of the observed actions, each once.
@@ -362,7 +362,7 @@ def _fit(model: LearnedDriftGP, **unused: Any) -> None:
 
 @acqf_input_constructor(EdgeCorrectedUCB)
 def _ucb_inputs(
-    model: AveragedGP,
+    model: EnsembleGP,
     bounds: list[tuple[float, float]],
     beta: float,
     posterior_transform: PosteriorTransform | None = None,

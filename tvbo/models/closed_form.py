@@ -1,18 +1,23 @@
-"""Functions of rows and correlations with gradients in closed form, in NumPy, for PyTorch."""
+"""Kernels and functions of rows with gradients in closed form, in NumPy, for PyTorch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from botorch.exceptions.errors import UnsupportedError
-from gpytorch.kernels import Kernel, MaternKernel, RBFKernel
+from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn import Module
+
+from tvbo.kernels import TemporalDecayKernel, TemporalKernel, TemporalMaternKernel
+from tvbo.kernels.batch import ColumnKernel
+from tvbo.kernels.temporal import MAX_FORGETTING_RATE, MIN_FORGETTING_RATE, decay_exponent
 
 Array = NDArray[np.float64]
 
@@ -22,8 +27,8 @@ Pullback = Callable[[Array], Array]
 Evaluate = Callable[[Array, bool], tuple[Array, Pullback | None]]
 """Takes rows ``b x d``, and whether derivatives are needed, to values ``k x b`` and a pullback."""
 
-LEAST_SQUARE = 1e-36
-"""Squared distances below this count as this, since the square root has no derivative at 0."""
+LARGEST_RATE = 1e150
+"""Of forgetting in time: that of ε = 1, of which the square is finite."""
 
 
 class ClosedForm(torch.autograd.Function):
@@ -58,13 +63,11 @@ class Correlation:
     r"""The correlation :math:`\kappa` at squared distances :math:`s` in units of lengthscales.
 
     Args:
-        evaluate: Returns :math:`\kappa` in NumPy, and where asked the slope
-            :math:`-2\, d\kappa / ds`, None otherwise.
-        in_torch: Returns :math:`\kappa` in PyTorch, differentiable once.
+        evaluate: Returns :math:`\kappa`, and where asked the slope :math:`-2\, d\kappa / ds`, None
+            otherwise.
     """
 
     evaluate: Callable[[Array, bool], tuple[Array, Array | None]]
-    in_torch: Callable[[Tensor], Tensor]
 
 
 def correlation_of(kernel: Kernel) -> Correlation:
@@ -88,11 +91,6 @@ def _rbf(squares: Array, with_slope: bool) -> tuple[Array, Array | None]:
     return values, values if with_slope else None
 
 
-def _rbf_in_torch(squares: Tensor) -> Tensor:
-    values: Tensor = (-0.5 * squares).exp()
-    return values
-
-
 def _matern(squares: Array, with_slope: bool) -> tuple[Array, Array | None]:
     # In place, since memory for a thousand rows takes longer than the arithmetic.
     x = 5 * squares
@@ -112,12 +110,191 @@ def _matern(squares: Array, with_slope: bool) -> tuple[Array, Array | None]:
     return values, linear
 
 
-def _matern_in_torch(squares: Tensor) -> Tensor:
-    x = (5 * squares.clamp_min(LEAST_SQUARE)).sqrt()
-    values: Tensor = (1 + x + x * x / 3) * (-x).exp()
-    return values
-
-
-RBF = Correlation(_rbf, _rbf_in_torch)
-MATERN = Correlation(_matern, _matern_in_torch)
+RBF = Correlation(_rbf)
+MATERN = Correlation(_matern)
 """Of Matérn-5/2."""
+
+
+@dataclass(frozen=True, eq=False)
+class HyperparameterSets:
+    """``s`` sets of hyperparameters of a model with one form of drift, in the model's units.
+
+    Args:
+        lengthscales: Of its kernel over the columns other than time, ``s x d``.
+        temporal_kernel: Its temporal kernel, with ``batch_shape`` ``s``: exponential decay, or
+            Matérn-5/2.
+        mean: Prior mean, ``s``.
+        noise: Variance of the noise, ``s``; None where it is known for each observation.
+        log_weights: Logarithms of what each counts, up to a constant, ``s``.
+    """
+
+    lengthscales: Tensor
+    temporal_kernel: TemporalKernel
+    mean: Tensor
+    noise: Tensor | None
+    log_weights: Tensor
+
+    def part(self, which: Tensor) -> HyperparameterSets:
+        """Return some of the sets.
+
+        Args:
+            which: A mask of the sets, ``s``.
+        """
+        parts: dict[str, Any] = {
+            name: None if value is None else value[which] for name, value in vars(self).items()
+        }
+        return HyperparameterSets(**parts)
+
+
+class EnsembleKernel(Module):
+    r"""Covariances of rows ``[... | time]`` by ``s`` sets of hyperparameters, in closed form.
+
+    An RBF kernel or Matérn-5/2 over all columns but the last, times exponential decay or
+    Matérn-5/2 over the last. All sets are evaluated together, without GPyTorch's kernels, whose
+    overhead is most of the time for up to some hundred observations.
+
+    Args:
+        over_space: A kernel of the form that all sets have over the columns other than time.
+        lengthscales: Its lengthscales, ``s x d``.
+        temporal_kernels: Kernels over time whose batches, one after another, are the sets.
+        variance: Variance of the function, the same for all sets.
+
+    Raises:
+        UnsupportedError: if a kernel is of another form.
+
+    Attributes:
+        inverse_lengthscales: ``s x d``.
+        form: Name of the form over the columns other than time.
+    """
+
+    inverse_lengthscales: Tensor
+    variance: Tensor
+    _rates: Tensor
+    _is_smooth: Tensor
+
+    def __init__(
+        self,
+        over_space: Kernel,
+        lengthscales: Tensor,
+        temporal_kernels: Sequence[TemporalKernel],
+        variance: float,
+    ):
+        super().__init__()
+        self._correlation = correlation_of(over_space)
+        self.form = type(over_space).__name__
+        rates, is_smooth = zip(*(_rates_of(kernel) for kernel in temporal_kernels), strict=True)
+        self.register_buffer("inverse_lengthscales", lengthscales.reciprocal())
+        self.register_buffer("variance", torch.tensor(variance, dtype=torch.float64))
+        self.register_buffer("_rates", torch.cat(rates))
+        self.register_buffer("_is_smooth", torch.cat(is_smooth))
+
+    def forward(self, X1: Tensor, X2: Tensor) -> Tensor:
+        """Return covariances of rows ``... x q x d`` and ``... x p x d``, ``s x ... x q x p``."""
+        shape = X1.shape[:-2]
+        if shape != X2.shape[:-2]:
+            shape = torch.broadcast_shapes(shape, X2.shape[:-2])
+        X1, X2 = (X.expand(*shape, *X.shape[-2:]) for X in (X1, X2))
+        covar: Tensor = _Covariances.apply(X1, X2, self)
+        return covar
+
+    def evaluate(
+        self, X1: Array, X2: Array, with_gradients: bool
+    ) -> tuple[Array, Callable[[Array], tuple[Array, Array]] | None]:
+        """Return covariances as :meth:`forward`, and what differentiates them, or None.
+
+        Args:
+            X1: Rows, ``... x q x d``.
+            X2: Rows, ``... x p x d``.
+            with_gradients: Whether to return what takes derivatives by the covariances to those by
+                the rows.
+        """
+        held = self.inverse_lengthscales, self._rates, self._is_smooth, self.variance
+        inverses, rates, is_smooth, variance = (each.numpy(force=True) for each in held)
+        inverse_squares = np.square(inverses)
+        # Columns first, so that what is added up or multiplied lies side by side.
+        first, second = (np.moveaxis(X, -1, 0) for X in (X1, X2))
+        differences = first[:-1, ..., :, None] - second[:-1, ..., None, :]
+        squares = inverse_squares @ np.square(differences).reshape(len(differences), -1)
+        in_space, slope = self._correlation.evaluate(
+            squares.reshape(len(squares), *differences.shape[1:]), with_gradients
+        )
+        # In a search, all rows have the same time.
+        is_one = first.shape[-1] > 1 and (first[-1] == first[-1, ..., :1]).all()
+        times = first[-1, ..., :1] if is_one else first[-1]
+        lags = times[..., :, None] - second[-1][..., None, :]
+        shape = (len(rates), *(1 for _ in lags.shape))
+        rates, is_smooth = rates.reshape(shape), is_smooth.reshape(shape)
+        x = rates * np.abs(lags)
+        decay = variance * np.exp(-x)
+        in_time = np.where(is_smooth, 1 + x + np.square(x) / 3, 1.0) * decay
+        covar = in_space * in_time
+        if slope is None:
+            return covar, None
+
+        def pullback(by_covar: Array) -> tuple[Array, Array]:
+            by_squares = by_covar * (slope * in_time)
+            by_differences = inverse_squares.T @ by_squares.reshape(len(by_squares), -1)
+            by_lag = np.where(is_smooth, x * (1 + x) / 3, 1.0) * decay * (rates * np.sign(lags))
+            by_rows = np.concatenate(
+                [
+                    -by_differences.reshape(differences.shape) * differences,
+                    -(by_covar * in_space * by_lag).sum(axis=0, keepdims=True),
+                ]
+            )
+            return np.moveaxis(by_rows.sum(axis=-1), 0, -1), np.moveaxis(
+                -by_rows.sum(axis=-2), 0, -1
+            )
+
+        return covar, pullback
+
+    def member(self, i: int) -> Kernel:
+        """Return the kernel by the i-th set, as one of GPyTorch."""
+        columns = list(range(self.inverse_lengthscales.shape[-1]))
+        over_space: Kernel = (
+            RBFKernel(ard_num_dims=len(columns), active_dims=columns)
+            if self._correlation is RBF
+            else MaternKernel(nu=2.5, ard_num_dims=len(columns), active_dims=columns)
+        ).double()
+        over_space.lengthscale = self.inverse_lengthscales[i].reciprocal()
+        over_time: TemporalDecayKernel | TemporalMaternKernel
+        if self._is_smooth[i]:
+            over_time = TemporalMaternKernel(nu=2.5).double()
+            over_time.lengthscale = 5**0.5 / self._rates[i]
+        else:
+            over_time = TemporalDecayKernel().double()
+            rate = -torch.expm1(-2 * self._rates[i])
+            over_time.forgetting_rate = rate.clamp(MIN_FORGETTING_RATE, MAX_FORGETTING_RATE)
+        kernel = ScaleKernel(over_space * ColumnKernel(over_time, [len(columns)])).double()
+        kernel.outputscale = self.variance
+        return kernel
+
+
+def _rates_of(kernel: TemporalKernel) -> tuple[Tensor, Tensor]:
+    """Return by what time differences are multiplied, and whether the drift is smooth, ``s``."""
+    if isinstance(kernel, TemporalDecayKernel):
+        rates = -decay_exponent(kernel.forgetting_rate.detach()).flatten()
+    elif isinstance(kernel, TemporalMaternKernel) and kernel.nu == 2.5:
+        rates = 5**0.5 / kernel.lengthscale.detach().flatten()
+    else:
+        raise UnsupportedError(
+            "Expected a TemporalDecayKernel, or a TemporalMaternKernel with nu=2.5. "
+            f"Got {type(kernel).__name__}."
+        )
+    is_smooth = torch.full_like(rates, isinstance(kernel, TemporalMaternKernel), dtype=torch.bool)
+    return rates.clamp_max(LARGEST_RATE), is_smooth
+
+
+class _Covariances(torch.autograd.Function):
+    """Covariances by an :class:`EnsembleKernel`, for PyTorch."""
+
+    @staticmethod
+    def forward(ctx: Any, X1: Tensor, X2: Tensor, kernel: EnsembleKernel) -> Tensor:
+        rows, others = (X.detach().numpy(force=True) for X in (X1, X2))
+        covar, ctx.pullback = kernel.evaluate(rows, others, any(ctx.needs_input_grad))
+        return torch.from_numpy(covar).to(X1.device)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, by_covar: Tensor) -> tuple[Tensor, Tensor, None]:
+        by_X1, by_X2 = ctx.pullback(by_covar.numpy(force=True))
+        return torch.from_numpy(by_X1).to(by_covar), torch.from_numpy(by_X2).to(by_covar), None

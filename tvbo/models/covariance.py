@@ -19,10 +19,10 @@ def prior_covariance(model: Model, X1: Tensor, X2: Tensor) -> Tensor:
     """Return prior covariances of the function, without noise, in squared units of raw outcomes.
 
     Args:
-        model: A :class:`tvbo.models.StreamingGP`, a :class:`tvbo.models.IncrementalGP`, a
-            :class:`tvbo.models.AveragedGP`, whose covariance is
-            that by the most probable hyperparameters, or any :class:`botorch.models.SingleTaskGP`
-            in eval mode, whose transforms are undone. It has one output and no batch.
+        model: A :class:`tvbo.models.StreamingGP`, a :class:`tvbo.models.EnsembleGP`, whose
+            covariance is that by the most probable hyperparameters, or any
+            :class:`botorch.models.SingleTaskGP` in eval mode, whose transforms are undone. It has
+            one output and no batch.
         X1: Raw rows ``[action | context | time]``, ``n x d``.
         X2: Raw rows, ``m x d``.
 
@@ -73,8 +73,7 @@ def _supported(model: Model) -> StreamingGP | EnsembleGP | SingleTaskGP:
     """Return the model; raise unless it is of a class of which prior and noise are known."""
     if not isinstance(model, (StreamingGP, EnsembleGP, SingleTaskGP)):
         raise UnsupportedError(
-            "Expected a StreamingGP, IncrementalGP, AveragedGP or SingleTaskGP. "
-            f"Got {type(model).__name__}."
+            f"Expected a StreamingGP, EnsembleGP or SingleTaskGP. Got {type(model).__name__}."
         )
     if isinstance(model, SingleTaskGP):
         if model.training:

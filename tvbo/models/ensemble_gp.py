@@ -1,45 +1,182 @@
-"""Posteriors over any rows, by one or several sets of hyperparameters."""
+"""The exact posterior on any rows, by one or several sets of hyperparameters."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Mapping
-from copy import deepcopy
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy, deepcopy
+from typing import Any, NamedTuple, Self
 
+import numpy as np
 import torch
 from botorch.acquisition.objective import PosteriorTransform
-from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
+from botorch.exceptions.errors import (
+    BotorchTensorDimensionError,
+    InputDataError,
+    UnsupportedError,
+)
+from botorch.models import SingleTaskGP
 from botorch.models.model import Model
+from botorch.models.transforms import Normalize
 from botorch.posteriors import Posterior
 from gpytorch.kernels import Kernel
-from gpytorch.means import Mean
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
+from gpytorch.means import ConstantMean, Mean
+from linear_operator import to_dense
 from torch import Size, Tensor
+from torch.nn.functional import pad
 
 from tvbo.kernels import TemporalDecayKernel, TemporalKernel
-from tvbo.models.one_output import OneOutputModel, check_rows
+from tvbo.models.closed_form import Array, ClosedForm, EnsembleKernel, HyperparameterSets, Pullback
+from tvbo.models.one_output import OneOutputModel, check_rows, one_noise_variance
+from tvbo.models.raw import RawMean, RawRowKernel, has_zero_mean, raw_noise_variance
+from tvbo.models.scale import UnitCube, outcome_scale
+from tvbo.models.time_varying_gp import TimeVaryingGP
 from tvbo.rounding import LEAST_VARIANCE, innovation_root
 from tvbo.spaces.observations import check_finite
 
+BLOCK = 256
+"""Rows of the Cholesky factor in a block, of which the diagonal one is inverted: a product is many
+times faster than a triangular solve with few right sides, and its error no larger."""
 
-class CrossCovarianceFactor(NamedTuple):
-    r"""How the function at some rows depends on what was observed, by each of ``s`` sets.
+ROWS_AT_ONCE = 32
+"""Rows without gradients that are evaluated at once, so that the arrays stay in the cache."""
 
-    The innovations are the outcomes whitened by the Cholesky factor of their covariance, so that
-    the posterior covariance of two sets of rows is the prior one less the products of their ``V``.
+
+class Block(NamedTuple):
+    """Some rows of the Cholesky factors, ``s`` of them.
 
     Args:
-        V: Covariances of the rows with the innovations, ``... x s x q x k``, one tensor for each
-            group of observations.
-        mean: Posterior mean less the prior mean, ``... x s x q``.
-        reduction: Prior variance less posterior variance, ``... x s x q``.
-        prior: Prior variance, ``... x s x q``.
+        link: Covariances with the innovations before, ``s x q x n``.
+        root: The block on the diagonal, ``s x q x q``.
+        inverse: The inverse of ``root``.
     """
 
-    V: tuple[Tensor, ...]
-    mean: Tensor
-    reduction: Tensor
-    prior: Tensor
+    link: Tensor
+    root: Tensor
+    inverse: Tensor
+
+    @property
+    def start(self) -> int:
+        """Number of rows before."""
+        return self.link.shape[-1]
+
+    @property
+    def stop(self) -> int:
+        """Number of rows before, and those of the block."""
+        return self.start + self.root.shape[-1]
+
+
+class Factor(NamedTuple):
+    r"""Observations, and the Cholesky factors :math:`L` of their covariances by ``s`` sets.
+
+    It is never changed: one with more observations shares all blocks but the last.
+
+    Args:
+        X: Rows, ``n x d``.
+        Y: Outcomes, ``n``.
+        noise: Noise variances, ``s x n``.
+        innovations: :math:`L^{-1}` times the outcomes less the prior mean, ``s x n``.
+        blocks: The blocks of rows.
+    """
+
+    X: Tensor
+    Y: Tensor
+    noise: Tensor
+    innovations: Tensor
+    blocks: tuple[Block, ...] = ()
+
+    def whiten(self, rows: Tensor, transposed: bool = False) -> Tensor:
+        """Return ``rows``, ``s x m x n``, times the inverse of the transposed factor.
+
+        Args:
+            rows: Such as covariances with the outcomes, which become those with the innovations.
+            transposed: Whether to multiply by the inverse of the factor itself.
+        """
+        if len(self.blocks) == 1:
+            inverse = self.blocks[0].inverse
+            return rows @ (inverse if transposed else inverse.mT)
+        found = rows.clone()
+        for block in reversed(self.blocks) if transposed else self.blocks:
+            start = block.start
+            part = found[..., start : block.stop]
+            if transposed:
+                part = part @ block.inverse
+                found[..., :start] -= part @ block.link
+            else:
+                part = (part - found[..., :start] @ block.link.mT) @ block.inverse.mT
+            found[..., start : block.stop] = part
+        return found
+
+    def with_rows(
+        self, X: Tensor, Y: Tensor, noise: Tensor, prior: Tensor, covar: Tensor, mean: Tensor
+    ) -> Factor:
+        """Return the factor with more rows, in the last block if it has room for all.
+
+        Args:
+            X: Rows, ``q x d``.
+            Y: Outcomes, ``q``.
+            noise: Noise variances, ``s x q``.
+            prior: Prior covariances of the rows, ``s x q x q``.
+            covar: Prior covariances with the rows before, ``s x q x n``.
+            mean: Prior mean, ``s x q``.
+
+        Raises:
+            InputDataError: if the predictive variance of an outcome is numerically zero.
+        """
+        V = self.whiten(covar)
+        root = innovation_root(prior - V @ V.mT, noise, prior.diagonal(dim1=-2, dim2=-1))
+        inverse = torch.linalg.solve_triangular(root, torch.eye(len(X)).to(root), upper=False)
+        residual = (Y - mean).unsqueeze(-1) - V @ self.innovations.unsqueeze(-1)
+        innovations = (inverse @ residual).squeeze(-1)
+        blocks = self.blocks
+        if blocks and len(X) + blocks[-1].root.shape[-1] <= BLOCK:
+            blocks, last = blocks[:-1], blocks[-1]
+            start = last.link.shape[-1]
+            link, own = V[..., :start], V[..., start:]
+            inverses = last.inverse, -inverse @ own @ last.inverse, inverse
+            new = Block(
+                torch.cat([last.link, link], dim=-2),
+                _lower(last.root, own, root),
+                _lower(*inverses),
+            )
+        else:
+            new = Block(V, root, inverse)
+        return Factor(
+            torch.cat([self.X, X]) if self.blocks else X,
+            torch.cat([self.Y, Y]),
+            torch.cat([self.noise, noise], dim=-1),
+            torch.cat([self.innovations, innovations], dim=-1),
+            (*blocks, new),
+        )
+
+    def root(self) -> Tensor:
+        """Return the factors, ``s x n x n``."""
+        n = len(self.X)
+        rows = [torch.cat([block.link, block.root], dim=-1) for block in self.blocks]
+        empty = self.noise.new_empty(len(self.noise), 0, n)
+        return torch.cat([empty, *(pad(each, (0, n - each.shape[-1])) for each in rows)], dim=-2)
+
+
+class Additional(NamedTuple):
+    """Observations of a batch, after those that all its members share.
+
+    Args:
+        batch_shape: Shape of the batch, of which each tensor has what it needs.
+        X: Rows, ``... x q x d``.
+        Y: Outcomes, ``... x 1 x q``.
+        noise: Noise variances, ``... x s x q``.
+        V: Covariances of the rows with the shared innovations, ``... x s x q x n``.
+        root: Cholesky factor of the covariance given the shared ones, ``... x s x q x q``.
+        innovations: ``... x s x q x 1``.
+    """
+
+    batch_shape: Size
+    X: Tensor
+    Y: Tensor
+    noise: Tensor
+    V: Tensor
+    root: Tensor
+    innovations: Tensor
 
 
 class Observed(NamedTuple):
@@ -59,41 +196,183 @@ class Observed(NamedTuple):
 
 
 class EnsembleGP(OneOutputModel):
-    r"""A BoTorch model over whole rows, by one or several sets of hyperparameters.
+    r"""An exact GP with given hyperparameters, or the average over several sets of them.
 
-    With weights :math:`w_s`, and :math:`\mu_s` and :math:`\Sigma_s` the posterior by the s-th set,
-    the posterior is a Gaussian with the moments of their mixture,
+    By each set it has the posterior of :class:`tvbo.models.TimeVaryingGP` and
+    :class:`tvbo.models.ContextualGP`, for any rows: actions in a box, continuous contexts, times in
+    any order. With ``n`` observations, :math:`L L^\top = K + \Sigma` their covariance,
+
+    .. math:: \mu(x) = m(x) + a^\top V(x), \quad
+        \mathrm{Cov}(x, x') = k(x, x') - V(x)^\top V(x'), \quad V(x) = L^{-1} k(X, x), \quad
+        a = L^{-1}(y - m(X)),
+
+    equations (7)-(8) of Bogunovic et al. (2016). With weights :math:`w_s`, and :math:`\mu_s` and
+    :math:`\Sigma_s` the posterior by the s-th set,
 
     .. math:: \mu = \sum_s w_s \mu_s, \quad
-        \Sigma = \sum_s w_s \big(\Sigma_s + (\mu_s - \mu)(\mu_s - \mu)^\top\big).
+        \Sigma = \sum_s w_s \big(\Sigma_s + (\mu_s - \mu)(\mu_s - \mu)^\top\big)
+
+    are those of their mixture, which :class:`botorch.posteriors.GaussianMixturePosterior` has for
+    equal weights. The posterior here is a Gaussian with these moments, so that any acquisition
+    takes it.
+
+    A model is never changed: :meth:`condition_on_observations` and :meth:`drop` return another one,
+    which shares what it can. An additional observation costs :math:`O(n^2)` instead of the
+    :math:`O(n^3)` of a new factor; ``N`` rows cost :math:`O(n^2 N)`. Memory grows as :math:`n^2`.
+    On a finite set, the cost of :class:`tvbo.models.StreamingGP` does not grow at all.
+
+    Args:
+        covar_module: Kernel over whole rows; a copy with its present parameters is used.
+        noise_variance: σ², at least 0.
+        mean_module: Prior mean over rows, copied as well; None is zero.
+
+    Raises:
+        ValueError: if ``noise_variance`` is out of range, or the kernel has a batch shape.
 
     Attributes:
         covar_module: Kernel over rows; of several sets, that with the most probable
             hyperparameters.
         mean_module: Prior mean over rows; None is zero. Of several sets there is none.
+        sets: Kernel by each set in closed form, of :meth:`from_sets`; else None.
         weights: Weights of the sets, ``s``, which sum to one.
+
+    Example:
+        >>> model = EnsembleGP(kernel, noise_variance=0.01)
+        >>> X, Y = torch.tensor([[0.2, 0.4, 1.0]]), torch.tensor([[0.7]])  # [x, z, t]
+        >>> model = model.condition_on_observations(X, Y)
+        >>> model.posterior(torch.tensor([[0.3, 0.4, 2.0]])).mean
     """
 
     covar_module: Kernel
     mean_module: Mean | None
+    sets: EnsembleKernel | None
     weights: Tensor
-    _noise_variance: Tensor
-    _X: Tensor
+    _set_noise: Tensor
+    _set_mean: Tensor
+
+    def __init__(
+        self, covar_module: Kernel, noise_variance: float, *, mean_module: Mean | None = None
+    ):
+        super().__init__()
+        noise = one_noise_variance(noise_variance).reshape(1)
+        if len(covar_module.batch_shape) > 0:
+            raise ValueError(
+                "Expected a kernel without a batch. "
+                f"Got batch_shape={tuple(covar_module.batch_shape)}."
+            )
+        self.sets = None
+        for name, module in (("covar_module", covar_module), ("mean_module", mean_module)):
+            if module is not None:
+                module = deepcopy(module).to(torch.float64).eval().requires_grad_(False)
+            setattr(self, name, module)
+        self._start(torch.ones_like(noise), noise, torch.zeros_like(noise), width=0)
+
+    @classmethod
+    def from_model(cls, model: SingleTaskGP, noise_variance: float | None = None) -> Self:
+        """Build a model with the hyperparameters of a fitted one, in raw units, without its data.
+
+        Args:
+            model: A model of one output; its transforms of inputs and outcomes are applied with
+                their present parameters.
+            noise_variance: σ² in raw units; None takes the model's, or the mean of its fixed ones.
+
+        Raises:
+            UnsupportedError: if the model has a batch or more than one output, an outcome transform
+                other than ``Standardize``, or an input transform other than ``Normalize`` and
+                :class:`tvbo.models.scale.UnitCube`.
+        """
+        transform = getattr(model, "input_transform", None)
+        if not isinstance(transform, Normalize | UnitCube | None):
+            raise UnsupportedError(
+                "Expected UnitCube, Normalize or no input transform. "
+                f"Got {type(transform).__name__}."
+            )
+        new = cls(
+            RawRowKernel(model),
+            raw_noise_variance(model) if noise_variance is None else noise_variance,
+            mean_module=None if has_zero_mean(model) else RawMean(model),
+        )
+        (X,) = model.train_inputs
+        new._factor = new._factor._replace(X=X.new_empty(0, X.shape[-1], dtype=torch.float64))
+        return new.to(X.device)
+
+    @classmethod
+    def from_sets(
+        cls,
+        model: TimeVaryingGP,
+        train_X: Tensor,
+        train_Y: Tensor,
+        sets: Sequence[HyperparameterSets],
+    ) -> Self:
+        """Build the average over sets of hyperparameters of a model.
+
+        Args:
+            model: The model with the most probable hyperparameters: an RBF kernel, or Matérn-5/2,
+                without a scale, over the columns other than time, which come first, times a
+                temporal kernel.
+            train_X: Rows ``[... | time]``, ``n x d``.
+            train_Y: Outcomes, ``n x 1``.
+            sets: The sets, for each form of drift.
+
+        Raises:
+            UnsupportedError: if the model or a set has another kernel.
+        """
+        kernel, (shift, scale) = RawRowKernel(model), outcome_scale(model)
+        # One unit of each raw column in units of the model, whose transform is linear.
+        zero_and_one = train_X.new_zeros(2, train_X.shape[-1])
+        zero_and_one[1] = 1
+        units = model.transform_inputs(zero_and_one).diff(dim=0)
+        weights = torch.cat([each.log_weights for each in sets]).softmax(dim=0)
+        noises = [each.noise for each in sets if each.noise is not None]
+        if isinstance(model.likelihood, FixedNoiseGaussianLikelihood) or not noises:
+            # Also where it was learned before outcomes came with their own.
+            noise = model.likelihood.noise.detach()
+        else:
+            noise = torch.cat(noises).unsqueeze(-1)
+        noise = (scale**2 * noise).expand(len(weights), len(train_X))
+        mean = shift + scale * torch.cat([each.mean for each in sets])
+        new = cls.__new__(cls)
+        OneOutputModel.__init__(new)
+        # Not registered, since what is done to this model must not be done to that one.
+        new.__dict__["covar_module"], new.mean_module = kernel, None
+        new.sets = EnsembleKernel(
+            model.covar_module.kernels[0].base_kernel,
+            torch.cat([each.lengthscales for each in sets]) / units[:, :-1],
+            [each.temporal_kernel for each in sets],
+            scale**2,
+        )
+        new._start(weights, noise.mean(dim=-1), mean, train_X.shape[-1])
+        X, Y = train_X.to(torch.float64), train_Y.to(torch.float64).squeeze(-1)
+        new._factor = new._grown(X, Y, noise)
+        return new
+
+    def _start(self, weights: Tensor, noise: Tensor, mean: Tensor, width: int) -> None:
+        """Set what each set has beside its kernel, with nothing observed."""
+        for name, value in (("weights", weights), ("_set_noise", noise), ("_set_mean", mean)):
+            self.register_buffer(name, value)
+        none = noise.new_empty(len(noise), 0)
+        self._factor = Factor(none[0].view(0, width), none[0], none, none)
+        self._additional: Additional | None = None
 
     @property
     def batch_shape(self) -> Size:
         """Empty, unless the model was conditioned on a batch."""
-        return Size()
+        return Size() if self._additional is None else self._additional.batch_shape
 
     @property
     def noise_variance(self) -> Tensor:
         """σ², the noise variance of outcomes without their own; of several sets, the average."""
-        return self._noise_variance
+        return self.weights @ self._set_noise
 
     @property
     def width(self) -> int:
         """Number of columns of a row; 0 while it is not known."""
-        return self._X.shape[-1]
+        return self._factor.X.shape[-1]
+
+    @property
+    def is_closed_form(self) -> bool:
+        """Whether it has :meth:`moments`: by ``sets``, and without a batch."""
+        return self.sets is not None and self._additional is None
 
     @property
     def forgetting_rate(self) -> Tensor | None:
@@ -102,6 +381,22 @@ class EnsembleGP(OneOutputModel):
         if len(parts) == 1 and isinstance(parts[0], TemporalDecayKernel):
             return parts[0].forgetting_rate
         return None
+
+    @property
+    def train_inputs(self) -> tuple[Tensor]:
+        """Rows of all observations, ``batch_shape x n x d``."""
+        X, added = self._factor.X, self._additional
+        if added is not None:
+            X = _joined(X, added.X, dim=-2)
+        return (X.expand(*self.batch_shape, *X.shape[-2:]),)
+
+    @property
+    def train_targets(self) -> Tensor:
+        """All outcomes, ``batch_shape x n``."""
+        Y, added = self._factor.Y, self._additional
+        if added is not None:
+            Y = _joined(Y.unsqueeze(-2), added.Y, dim=-1).squeeze(-2)
+        return Y.expand(*self.batch_shape, Y.shape[-1])
 
     def posterior(
         self,
@@ -150,17 +445,68 @@ class EnsembleGP(OneOutputModel):
             mean, variance = of_outcomes.untransform(mean, variance)
         return mean, variance
 
+    def moments(self, X: Array, with_gradients: bool) -> tuple[Array, Pullback | None]:
+        """Return means and variances of single rows in NumPy, where ``is_closed_form``.
+
+        They are most of the time of a search for the next action, and PyTorch's graph takes ten
+        times as long for some hundred numbers.
+
+        Args:
+            X: Rows, ``b x d``.
+            with_gradients: Whether to return what differentiates them.
+
+        Returns:
+            Means and variances, ``2 x b``, and what takes derivatives by these to derivatives by
+            the rows, ``b x d``, or None.
+        """
+        if len(X) > ROWS_AT_ONCE and not with_gradients:
+            parts = np.array_split(X, -(-len(X) // ROWS_AT_ONCE))
+            return np.concatenate([self.moments(part, False)[0] for part in parts], axis=-1), None
+        assert self.sets is not None
+        factor = self._factor
+        held = self.weights, self._set_mean, self.sets.variance, factor.innovations, factor.X
+        weights, prior_mean, prior_variance, innovations, train_X = (
+            each.numpy(force=True) for each in held
+        )
+        covar, from_covar = self.sets.evaluate(X, train_X, with_gradients)
+
+        def whiten(rows: Array, transposed: bool) -> Array:
+            whitened = factor.whiten(torch.from_numpy(rows).to(factor.X), transposed)
+            array: Array = whitened.numpy(force=True)
+            return array
+
+        V = whiten(covar, False)
+        means = (V @ innovations[..., None])[..., 0] + prior_mean[:, None]
+        mean = weights @ means
+        deviations = means - mean
+        variances = prior_variance - np.square(V).sum(axis=-1) + np.square(deviations)
+        variance = weights @ variances
+        moments = np.array([mean, variance.clip(LEAST_VARIANCE)])
+        if from_covar is None:
+            return moments, None
+
+        def pullback(by_moments: Array) -> Array:
+            by_mean, by_variance = by_moments
+            by_variance = weights[:, None] * np.where(
+                variance < LEAST_VARIANCE, 0.0, 2 * by_variance
+            )
+            by_means = weights[:, None] * by_mean + by_variance * deviations
+            by_V = by_means[..., None] * innovations[:, None] - by_variance[..., None] * V
+            return from_covar(whiten(by_V, True))[0]
+
+        return moments, pullback
+
     # BoTorch's method takes any keyword; this one refuses those that it would ignore.
     def condition_on_observations(  # type: ignore[override]
         self, X: Tensor, Y: Tensor, noise: Tensor | None = None
-    ) -> EnsembleGP:
-        """Return a model with additional observations, independent of later changes of this one.
+    ) -> Self:
+        """Return a model with additional observations.
 
         Each set takes the outcomes as they are, and keeps its weight: an outcome at the average
         mean moves that a little.
 
         Args:
-            X: Rows, ``... x q x d``.
+            X: Rows, ``... x q x d``, times in any order.
             Y: Outcomes, ``... x q x 1``. The first dimensions of both broadcast with
                 ``batch_shape``; together they are the batch shape of the new model.
             noise: Noise variances that broadcast with ``Y``; None for that of each set.
@@ -170,20 +516,123 @@ class EnsembleGP(OneOutputModel):
             InputDataError: if a value is not finite, a noise variance negative, or the predictive
                 variance of an outcome numerically zero.
         """
-        X = self._checked(X)
-        Y, noise = self._outcomes(X, Y, noise)
-        new = ConditionedGP(self.snapshot(), X, Y, noise)
-        if hasattr(self, "outcome_transform"):
-            new.outcome_transform = self.outcome_transform
+        # What the caller gave may change afterwards.
+        X = self._checked(X).clone()
+        Y, noise = self._outcomes(X, Y.clone(), noise)
+        shape = self._broadcast({"X": X.shape[:-2], "Y": Y.shape[:-2], "noise": noise.shape[:-2]})
+        new, added = self._copy(), self._additional
+        if added is None and not (shape or X.requires_grad or Y.requires_grad):
+            new._factor = self._grown(X, Y.squeeze(-2), noise)
+            return new
+        if added is not None:
+            X, Y = _joined(added.X, X, dim=-2), _joined(added.Y, Y, dim=-1)
+            noise = _joined(added.noise, noise, dim=-1)
+            new._additional = None
+        (V,), mean = new._cross(X)
+        covar = new._prior_covar(X, X)
+        root = innovation_root(covar - V @ V.mT, noise, covar.diagonal(dim1=-2, dim2=-1))
+        unexplained = (Y - new._prior_mean(X) - mean).unsqueeze(-1)
+        innovations = torch.linalg.solve_triangular(root, unexplained, upper=False)
+        new._additional = Additional(shape, X, Y, noise, V, root, innovations)
         return new
 
-    def snapshot(self) -> EnsembleGP:
-        """Return a model that further observations of this one do not change."""
-        return self
+    def drop(self, keep: Tensor) -> Self:
+        """Return a model without some of the observations.
+
+        The factor of those before the first discarded one is reused, block by block, and the rest
+        is computed again.
+
+        Args:
+            keep: Which observations remain, ``n`` truth values in the order of observation.
+
+        Raises:
+            BotorchTensorDimensionError: if ``keep`` has another shape or type.
+            InputDataError: if without the others the predictive variance of an outcome is
+                numerically zero.
+            UnsupportedError: if the model has a batch.
+        """
+        if self._additional is not None:
+            raise UnsupportedError(f"Expected no batch. Got {tuple(self.batch_shape)}.")
+        factor = self._factor
+        if keep.shape != factor.Y.shape or keep.dtype != torch.bool:
+            raise BotorchTensorDimensionError(
+                f"Expected keep of {len(factor.Y)} truth values. "
+                f"Got keep.shape={tuple(keep.shape)}, {keep.dtype}."
+            )
+        if keep.all():
+            return self
+        first = int(keep.to(torch.uint8).argmin())
+        blocks = tuple(block for block in factor.blocks if block.stop <= first)
+        start = blocks[-1].stop if blocks else 0
+        X, Y, noise, innovations = factor[:4]
+        new, rest = self._copy(), keep.nonzero().squeeze(-1)
+        rest = rest[rest >= start].to(X.device)
+        new._factor = Factor(X[:start], Y[:start], noise[:, :start], innovations[:, :start], blocks)
+        new._factor = new._grown(X[rest], Y[rest], noise[:, rest])
+        return new
+
+    def member(self, i: int) -> EnsembleGP:
+        """Return the posterior by the i-th of several sets alone, without a batch."""
+        assert self.sets is not None
+        mean = ConstantMean().double()
+        mean.constant = self._set_mean[i].item()
+        new = EnsembleGP(self.sets.member(i), self._set_noise[i].item(), mean_module=mean)
+        X, Y, noise, innovations, blocks = self._factor
+        own = tuple(Block(*(part[i : i + 1] for part in block)) for block in blocks)
+        new._factor = Factor(X, Y, noise[i : i + 1], innovations[i : i + 1], own)
+        return new
 
     def observed(self) -> Observed | None:
         """Return what the posterior is given; None with several sets, or if there is a batch."""
-        return None
+        if self.sets is not None or self._additional is not None:
+            return None
+        X, Y, (noise,) = self._factor[:3]
+        residual = Y - self._prior_mean(X)[0] if len(X) > 0 else Y
+        return Observed(X, residual, noise, self._factor.root()[0])
+
+    def one_step_ahead(self) -> tuple[Tensor, Tensor]:
+        r"""Return what is predicted of each outcome by those before it.
+
+        With :math:`L L^\top` the covariance of the outcomes, noise included, and :math:`a` the
+        innovations, the i-th prediction has variance :math:`L_{ii}^2` and differs from the outcome
+        by :math:`L_{ii} a_i`. The hyperparameters may have been fitted to the very outcomes: these
+        are not the predictions made at the time.
+
+        Returns:
+            Means and variances of the mixture, noise included, ``n``, before ``outcome_transform``
+            is undone.
+        """
+        deviations = self._factor.root().diagonal(dim1=-2, dim2=-1)
+        means = self._factor.Y - deviations * self._factor.innovations
+        mean = self.weights @ means
+        return mean, self.weights @ (deviations.square() + (means - mean).square())
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """Return the observations and the factors, for ``state_dict``."""
+        form = None if self.sets is None else self.sets.form
+        added = None if self._additional is None else tuple(self._additional)
+        blocks = [tuple(block) for block in self._factor.blocks]
+        return {"form": form, "factor": (*self._factor[:4], blocks), "additional": added}
+
+    def set_extra_state(self, state: Mapping[str, Any]) -> None:
+        """Restore the observations and the factors.
+
+        Raises:
+            RuntimeError: if it is the state of another kind of model, or of rows of another width.
+        """
+        form = None if self.sets is None else self.sets.form
+        if set(state) != {"form", "factor", "additional"} or state["form"] != form:
+            raise RuntimeError(f"Expected the state of an EnsembleGP, {form}. Got {state}.")
+        X, Y, noise, innovations, blocks = state["factor"]
+        factor = Factor(X, Y, noise, innovations, tuple(Block(*block) for block in blocks))
+        if self.width not in (0, factor.X.shape[-1]):
+            raise RuntimeError(
+                f"Expected the state of an EnsembleGP of {self.width} columns. "
+                f"Got one of {factor.X.shape[-1]}."
+            )
+        added = state["additional"]
+        self._factor = factor
+        self._additional = None if added is None else Additional(*added)
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
@@ -201,40 +650,113 @@ class EnsembleGP(OneOutputModel):
             RuntimeError: if it is the state of another kind of model, or of rows or parameters of
                 another shape. Nothing is loaded then.
         """
-        # First into a copy, because PyTorch raises only after it has loaded whatever fits.
-        Model.load_state_dict(deepcopy(self), state_dict, strict=strict)
-        return super().load_state_dict(state_dict, strict=strict, assign=assign)
+        # Into a copy, since PyTorch raises after it has loaded what fits, and models share parts.
+        loaded = deepcopy(self)
+        found = Model.load_state_dict(loaded, state_dict, strict=strict, assign=assign)
+        self.__dict__.update(loaded.__dict__)
+        return found
 
-    @property
-    @abstractmethod
-    def _set_noise(self) -> Tensor:
-        """σ² by each set, ``s``."""
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        if fn(self._factor.Y[:0]).device != self._factor.Y.device:
+            self.__dict__.update(deepcopy(self).__dict__)  # Since models share parts.
+            self.covar_module._apply(fn)
+        super()._apply(fn, recurse)
+        self._factor, self._additional = _mapped((self._factor, self._additional), fn)
+        return self
 
-    @abstractmethod
-    def _factor(self, X: Tensor) -> CrossCovarianceFactor:
-        """Return how the function at rows ``... x q x d`` depends on the observations."""
+    def _copy(self) -> Self:
+        new = copy(self)
+        new._modules = dict(self._modules)
+        return new
 
-    @abstractmethod
+    @torch.no_grad()
+    def _grown(self, X: Tensor, Y: Tensor, noise: Tensor) -> Factor:
+        """Return the factor with checked rows ``q x d``, outcomes ``q``, and noise ``s x q``."""
+        factor, first = self._factor, 0
+        while first < len(X):
+            room = BLOCK - factor.blocks[-1].root.shape[-1] if factor.blocks else BLOCK
+            part = slice(first, first + (room or BLOCK))
+            x = X[part]
+            factor = factor.with_rows(
+                x,
+                Y[part],
+                noise[:, part],
+                self._covar(x, x),
+                self._covar(x, factor.X),
+                self._prior_mean(x),
+            )
+            first += len(x)
+        return factor
+
+    def _covar(self, X1: Tensor, X2: Tensor) -> Tensor:
+        """Return prior covariances of ``... x q x d`` and ``... x p x d``, ``s x ... x q x p``."""
+        if X1.shape[:-2] != X2.shape[:-2]:
+            shape = torch.broadcast_shapes(X1.shape[:-2], X2.shape[:-2])
+            X1, X2 = (X.expand(*shape, *X.shape[-2:]) for X in (X1, X2))
+        covar: Tensor
+        if self.sets is not None:
+            covar = self.sets(X1, X2)
+        elif 0 in (X1.shape[-2], X2.shape[-2]):
+            # Not every kernel takes an input without rows.
+            covar = X1.new_zeros(1, *X1.shape[:-1], X2.shape[-2])
+        else:
+            covar = to_dense(self.covar_module(X1, None if X1 is X2 else X2)).unsqueeze(0)
+        return covar
+
     def _prior_covar(self, X1: Tensor, X2: Tensor) -> Tensor:
-        """Return prior covariances of rows ``... x q x d`` and ``... x p x d`` by each set.
+        """Return them as ``... x s x q x p``."""
+        return self._covar(X1, X2).movedim(0, -3)
 
-        Returns:
-            ``... x s x q x p``.
-        """
+    def _prior_variance(self, X: Tensor) -> Tensor:
+        """Return prior variances of rows ``... x q x d`` by each set, ``... x s x q``."""
+        if self.sets is not None:
+            return self.sets.variance.expand(*X.shape[:-2], len(self.weights), X.shape[-2])
+        variance: Tensor = to_dense(self.covar_module(X, diag=True))
+        return variance.unsqueeze(-2)
 
-    @abstractmethod
     def _prior_mean(self, X: Tensor) -> Tensor:
         """Return prior means of rows ``... x q x d`` by each set, ``... x s x q``."""
+        if self.mean_module is not None:
+            mean: Tensor = self.mean_module(X)
+            return mean.unsqueeze(-2)
+        return self._set_mean.unsqueeze(-1).expand(*X.shape[:-2], -1, X.shape[-2])
+
+    def _cross(self, X: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
+        """Return how the function at rows ``... x q x d`` depends on what was observed.
+
+        The posterior covariance of the rows is the prior one less the products of their
+        covariances with the innovations, which are the whitened outcomes.
+
+        Returns:
+            These covariances, ``... x s x q x n``, with the innovations that all members of a batch
+            share, and with the others if there are any; and the posterior mean less the prior mean,
+            ``... x s x q``.
+        """
+        factor, added = self._factor, self._additional
+        shape = (len(self.weights), *X.shape[:-1])
+        V = _Whiten.apply(self._covar(X.reshape(-1, X.shape[-1]), factor.X), factor, False)
+        mean = (V @ factor.innovations.unsqueeze(-1)).view(shape).movedim(0, -2)
+        V = V.view(*shape, len(factor.X)).movedim(0, -3)
+        if added is None:
+            return (V,), mean
+        covar = self._prior_covar(added.X, X) - added.V @ V.mT
+        own = torch.linalg.solve_triangular(added.root, covar, upper=False).mT
+        return (V, own), mean + (own @ added.innovations).squeeze(-1)
 
     def _joint(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """Return means ``... x q`` and covariances ``... x q x q``."""
-        factor = self._factor(X)
-        means = factor.mean + self._prior_mean(X)
-        if X.shape[-2] == 1:
-            covars = (factor.prior - factor.reduction).unsqueeze(-1)
+        is_single = X.shape[-2] == 1
+        if is_single and self.is_closed_form:
+            mean, variance = ClosedForm.apply(X, self.moments)
+            return mean, variance.unsqueeze(-1)
+        V, means = self._cross(X)
+        means = means + self._prior_mean(X)
+        if is_single:
+            covars = self._prior_variance(X).unsqueeze(-1)
+            covars = covars - sum(each.square().sum(dim=-1, keepdim=True) for each in V)
         else:
-            covars = self._prior_covar(X, X) - explained(factor.V, factor.V)
-        if means.shape[-2] == 1:
+            covars = self._prior_covar(X, X) - sum(each @ each.mT for each in V)
+        if len(self.weights) == 1:
             return means.squeeze(-2), covars.squeeze(-3)
         mean = torch.tensordot(means, self.weights, ([-2], [0]))
         deviations = means - mean.unsqueeze(-2)
@@ -249,7 +771,7 @@ class EnsembleGP(OneOutputModel):
         return X.to(torch.float64)
 
     def _outcomes(self, X: Tensor, Y: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return checked outcomes ``... x q``, and noise variances by each set, ``... x s x q``."""
+        """Return checked outcomes ``... x 1 x q``, and noise variances ``... x s x q``."""
         given = {"Y": Y} if noise is None else {"Y": Y, "noise": noise}
         for name, value in given.items():
             if value.ndim < 2 or value.shape[-2:] != (X.shape[-2], 1):
@@ -258,149 +780,47 @@ class EnsembleGP(OneOutputModel):
                     f"Got {name}.shape={tuple(value.shape)}."
                 )
             check_finite(name, value)
-        Y = self._transformed(Y.to(X)).squeeze(-1)
+        Y = self._transformed(Y.to(X)).mT
         if noise is None:
             return Y, self._set_noise.unsqueeze(-1).expand(-1, X.shape[-2])
         if (noise < 0).any():
             raise InputDataError(f"Expected noise variances >= 0. Got {noise.min().item()}.")
-        return Y, self._transformed(noise.to(X), are_variances=True).mT
+        noise = self._transformed(noise.to(X), are_variances=True).mT
+        return Y, noise.expand(*noise.shape[:-2], len(self.weights), -1)
 
 
-class ConditionedGP(EnsembleGP):
-    """A posterior with a few more observations, or a batch of them.
+class _Whiten(torch.autograd.Function):
+    """:meth:`Factor.whiten` with its derivative, which is that of the transposed factor."""
 
-    The observations of the model it comes from, and their factor, are shared by the whole batch.
-    So are its kernel and its mean. Its state contains that of the model it comes from, and can be
-    loaded into one made with observations of the same shapes.
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, factor: Factor, transposed: bool) -> Tensor:
+        ctx.given = factor, transposed
+        return factor.whiten(rows, transposed)
 
-    Args:
-        given: The model it comes from, which must not change.
-        X: Rows, ``... x q x d``; ``q`` may be 0.
-        Y: Outcomes, ``... x q``.
-        noise: Noise variances by each set, ``... x s x q``.
-
-    Raises:
-        BotorchTensorDimensionError: if the batches do not broadcast.
-        InputDataError: if the predictive variance of an outcome is numerically zero.
-    """
-
-    remembers_rows: ClassVar[bool] = True
-    """The last rows are cached, so that all are evaluated at once."""
-
-    _Y: Tensor
-    _noise: Tensor
-    _root: Tensor
-    _innovations: Tensor
-
-    def __init__(self, given: EnsembleGP, X: Tensor, Y: Tensor, noise: Tensor):
-        super().__init__()
-        shapes = {"X": X.shape[:-2], "Y": Y.shape[:-1], "noise": noise.shape[:-2]}
-        self._batch_shape = given._broadcast(shapes)
-        self.given = given
-        X = X.clone()
-        factor = given._factor(X)
-        covar = given._prior_covar(X, X) - explained(factor.V, factor.V)
-        root = innovation_root(covar, noise, factor.prior)
-        unexplained = Y.unsqueeze(-2) - given._prior_mean(X) - factor.mean
-        innovations = torch.linalg.solve_triangular(root, unexplained.unsqueeze(-1), upper=False)
-        own = {"_X": X, "_Y": Y.clone(), "_noise": noise.clone()}
-        own |= {"_root": root, "_innovations": innovations}
-        own |= {f"_V{i}": V for i, V in enumerate(factor.V)}
-        for name, value in own.items():
-            self.register_buffer(name, value)
-        self._num_groups = len(factor.V)
-
-    @property
-    def covar_module(self) -> Kernel:
-        """Kernel over rows; of several sets, that with the most probable hyperparameters."""
-        return self.given.covar_module
-
-    @property
-    def mean_module(self) -> Mean | None:  # type: ignore[override]
-        """Prior mean over rows; None is zero."""
-        return self.given.mean_module
-
-    @property
-    def weights(self) -> Tensor:  # type: ignore[override]
-        """Weights of the sets, ``s``, which sum to one."""
-        return self.given.weights
-
-    @property
-    def batch_shape(self) -> Size:
-        """Broadcast batch shape of outcomes, rows and the model that was conditioned."""
-        return self._batch_shape
-
-    @property
-    def noise_variance(self) -> Tensor:
-        """σ², the noise variance of outcomes without their own."""
-        return self.given.noise_variance
-
-    @property
-    def train_inputs(self) -> tuple[Tensor]:
-        """Rows of all observations, ``batch_shape x n x d``."""
-        parts = (*self.given.train_inputs, self._X)
-        return (torch.cat([x.expand(*self.batch_shape, *x.shape[-2:]) for x in parts], dim=-2),)
-
-    @property
-    def train_targets(self) -> Tensor:
-        """All outcomes, ``batch_shape x n``."""
-        parts = (self.given.train_targets, self._Y)
-        return torch.cat([y.expand(*self.batch_shape, y.shape[-1]) for y in parts], dim=-1)
-
-    def observed(self) -> Observed | None:
-        """Return what the posterior is given; None with several sets, or if there is a batch."""
-        given = self.given.observed()
-        if given is None or self.batch_shape:
-            return None
-        n, q = len(given.X), len(self._X)
-        root = given.root.new_zeros(n + q, n + q)
-        root[:n, :n] = given.root
-        root[n:, :n] = torch.cat(self._V, dim=-1)[0]
-        root[n:, n:] = self._root[0]
-        residual = self._Y - self._prior_mean(self._X)[0]
-        return Observed(
-            torch.cat([given.X, self._X]),
-            torch.cat([given.residual, residual]),
-            torch.cat([given.noise, self._noise[0]]),
-            root,
-        )
-
-    @property
-    def _V(self) -> tuple[Tensor, ...]:
-        """Covariances of the own rows with the innovations of each group of earlier ones."""
-        return tuple(getattr(self, f"_V{i}") for i in range(self._num_groups))
-
-    @property
-    def _set_noise(self) -> Tensor:
-        return self.given._set_noise
-
-    def _prior_covar(self, X1: Tensor, X2: Tensor) -> Tensor:
-        return self.given._prior_covar(X1, X2)
-
-    def _prior_mean(self, X: Tensor) -> Tensor:
-        return self.given._prior_mean(X)
-
-    def _factor(self, X: Tensor) -> CrossCovarianceFactor:
-        known = self.given._factor(X)
-        # Kernels broadcast the batches of their two inputs only if both have as many dimensions.
-        shape = torch.broadcast_shapes(self._X.shape[:-2], X.shape[:-2])
-        one, two = (x.expand(*shape, *x.shape[-2:]) for x in (self._X, X))
-        covar = self._prior_covar(one, two) - explained(self._V, known.V)
-        V = torch.linalg.solve_triangular(self._root, covar, upper=False).mT
-        mean = known.mean + (V @ self._innovations).squeeze(-1)
-        reduction = known.reduction + V.square().sum(dim=-1)
-        return CrossCovarianceFactor((*known.V, V), mean, reduction, known.prior)
+    @staticmethod
+    def backward(ctx: Any, by_rows: Tensor) -> tuple[Tensor, None, None]:
+        factor, transposed = ctx.given
+        return _Whiten.apply(by_rows, factor, not transposed), None, None
 
 
-def explained(V: tuple[Tensor, ...], other: tuple[Tensor, ...]) -> Tensor:
-    """Return what observations explain of covariances, from covariances with their innovations.
+def _lower(first: Tensor, below: Tensor, second: Tensor) -> Tensor:
+    """Return lower triangular matrices from the blocks on and below their diagonals."""
+    above = pad(first, (0, second.shape[-1]))
+    return torch.cat([above, torch.cat([below, second], dim=-1)], dim=-2)
 
-    Args:
-        V: Of the first rows, ``... x q x k``, one tensor for each group of observations.
-        other: Of the second rows, ``... x p x k``.
 
-    Returns:
-        ``... x q x p``.
-    """
-    first, *rest = (mine @ theirs.mT for mine, theirs in zip(V, other, strict=True))
-    return sum(rest, start=first)
+def _joined(first: Tensor, second: Tensor, dim: int) -> Tensor:
+    """Return matrices ``... x a x b`` of two batches, broadcast, and concatenated."""
+    shape = torch.broadcast_shapes(first.shape[:-2], second.shape[:-2])
+    parts = [each.expand(*shape, *each.shape[-2:]) for each in (first, second)]
+    return torch.cat(parts, dim=dim)
+
+
+def _mapped(value: Any, fn: Callable[[Tensor], Tensor]) -> Any:
+    """Return nested tuples with a function applied to the tensors."""
+    if isinstance(value, Tensor):
+        return fn(value)
+    if not isinstance(value, tuple) or isinstance(value, Size):
+        return value
+    parts = [_mapped(each, fn) for each in value]
+    return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)

@@ -33,7 +33,6 @@ from gpytorch.models import ExactGP
 from torch import Generator, Size, Tensor
 
 from tvbo.kernels.features import has_features
-from tvbo.models.averaged_gp import AveragedGP
 from tvbo.models.ensemble_gp import EnsembleGP
 from tvbo.models.raw import RawRowKernel
 from tvbo.models.streaming_gp import StreamingGP
@@ -120,9 +119,7 @@ def _all_choices(model: StreamingGP, rows: Tensor) -> bool:
 
 def has_paths(model: Model) -> bool:
     """Return whether functions can be drawn from the posterior of a model of one output."""
-    if isinstance(model, AveragedGP):
-        return True
-    if isinstance(model, EnsembleGP) and (model.width == 0 or model.observed() is None):
+    if isinstance(model, EnsembleGP) and (model.width == 0 or model.batch_shape):
         return False  # Without observations it does not know the number of columns.
     return isinstance(model, EnsembleGP | ExactGP) and has_features(model.covar_module)
 
@@ -197,7 +194,9 @@ def _posterior_paths(
     sample_shape: Size,
     prior_sampler: Any = draw_kernel_feature_paths,
     update_strategy: Any = None,
-) -> MatheronPath:
+) -> SamplePath:
+    if model.sets is not None:
+        return _averaged_paths(model, sample_shape)
     observed = model.observed()
     if observed is None:
         raise UnsupportedError(
@@ -213,13 +212,12 @@ def _posterior_paths(
     return MatheronPath(prior, update)
 
 
-@DrawMatheronPaths.register(AveragedGP)
-def _averaged_paths(model: AveragedGP, *, sample_shape: Size, **options: Any) -> SamplePath:
+def _averaged_paths(model: EnsembleGP, sample_shape: Size) -> SamplePath:
     """Return paths each of which is by one set of hyperparameters, drawn by its weight."""
     drawn = torch.multinomial(model.weights, sample_shape.numel(), replacement=True)
     sets, place = drawn.unique(return_inverse=True)
     paths: list[SamplePath] = [
-        _posterior_paths(model.member(i), sample_shape=sample_shape, **options) for i in sets
+        _posterior_paths(model.member(i), sample_shape=sample_shape) for i in sets
     ]
     if len(paths) == 1:
         (path,) = paths

@@ -18,7 +18,6 @@ from tvbo.acquisition import UCB, Acquisition, AtPresent, ConstantBeta, Goals, T
 from tvbo.acquisition.chance_constrained import constrained
 from tvbo.acquisition.thompson import DrawnValues
 from tvbo.fit.drift_estimate import DriftEstimate, estimate_drift
-from tvbo.models import IncrementalGP
 from tvbo.models.scale import standardized
 from tvbo.optim.maximize import maximize
 from tvbo.optim.space_filling import SpaceFilling
@@ -173,9 +172,7 @@ class GPOptimizer(Optimizer):
         outcomes where it has an ``outcome_transform``, which its posterior undoes.
         """
         newest = self.outcome_models[0].newest
-        model = None if newest is None else newest.in_user_units()
-        # It remembers what it is asked about.
-        return model.snapshot() if isinstance(model, IncrementalGP) else model
+        return None if newest is None else newest.in_user_units()
 
     def recommend(
         self,

@@ -13,7 +13,7 @@ from torch import Generator, Tensor
 
 from tvbo.fit.drift import DenseGP
 from tvbo.fit.model_fitter import EACH_ROUND, ModelFitter, RefitNever
-from tvbo.models import AveragedGP, IncrementalGP, StreamingGP, TimeVaryingGP
+from tvbo.models import EnsembleGP, StreamingGP, TimeVaryingGP
 from tvbo.models.one_output import OneOutputModel
 from tvbo.models.scale import MIN_NOISE, StandardizedModel, marginals, standardized
 from tvbo.optimizers.pending import Pending
@@ -90,8 +90,8 @@ class PosteriorState(ABC):
         if seen is None or self._held is None:
             model = self._built(self.fitter, observations)
         else:
-            model = self._held.model
-            self._take_in(model, standardized(observations[seen:], self.fitter.transform))
+            new = standardized(observations[seen:], self.fitter.transform)
+            model = self._taken_in(self._held.model, new)
         self._held, self._num_seen = (
             StandardizedModel(model, self.fitter.transform),
             len(observations),
@@ -128,9 +128,9 @@ class PosteriorState(ABC):
             model = self._built(fitter, kept)
         else:
             model = self._held.model
-            if not isinstance(model, AveragedGP):
-                model = cast(IncrementalGP | StreamingGP, model).snapshot()
-            self._take_in(model, standardized(observations[seen:], fitter.transform))
+            if isinstance(model, StreamingGP):
+                model = model.snapshot()
+            model = self._taken_in(model, standardized(observations[seen:], fitter.transform))
         return self._without_pending(StandardizedModel(model, fitter.transform))
 
     @abstractmethod
@@ -203,8 +203,8 @@ class PosteriorState(ABC):
         """Return the model of some observations by the newest hyperparameters of a fitter."""
 
     @abstractmethod
-    def _take_in(self, model: Any, new: Observations) -> None:
-        """Add standardized outcomes to a model."""
+    def _taken_in(self, model: Any, new: Observations) -> Model:
+        """Return a model with more standardized outcomes."""
 
     @abstractmethod
     def _with_pending(
@@ -220,21 +220,15 @@ class PosteriorState(ABC):
 class RowState(PosteriorState):
     """The posterior on any rows: for boxes, and for contexts between bounds.
 
-    Where two forms of drift are learned in each round, it is averaged over their hyperparameters
-    (:class:`tvbo.models.AveragedGP`); otherwise a factor grows by what is new
-    (:class:`tvbo.models.IncrementalGP`).
+    Where two forms of drift are learned in each round, it is averaged over their hyperparameters;
+    otherwise the factor of a :class:`tvbo.models.EnsembleGP` grows by what is new.
 
     Args:
         fitter: Holds or learns the hyperparameters.
         tol: Of the observations that retention discards, those whose weight has fallen to this stay
-            in the model until they are a third of it; the others are removed at once, for which the
-            rest is factorized again. A recommendation for a time long past may see them still.
+            in the model until they are a third of it. Otherwise the model is built again. A
+            recommendation for a time long past may see them still.
     """
-
-    def __init__(self, fitter: ModelFitter, tol: float = 1e-12):
-        super().__init__(fitter, tol)
-        # A model, and the places in it of observations that retention does not keep.
-        self._discarded: tuple[Model | None, Tensor] = None, torch.empty(0, dtype=torch.long)
 
     def drop(self, observations: Observations, keep: Tensor, t: float) -> None:
         """Forget observations, at once or once there are many without weight.
@@ -246,37 +240,29 @@ class RowState(PosteriorState):
         """
         if self._held is None or self._num_seen is None:
             return
-        model, gone = self._held.model, ~keep[: self._num_seen]
-        if not isinstance(model, IncrementalGP):
+        model: Any = self._held.model
+        gone = ~keep[: self._num_seen]
+        if not gone.any():
+            return
+        weight = _weights(observations.X[: self._num_seen][gone], t, self.dense)
+        held, self._num_seen = len(model.train_targets), self._num_seen - int(gone.sum())
+        is_many = 3 * (held - self._num_seen) >= held
+        # A policy that drops at this very weight rounds it otherwise.
+        if model.sets or is_many or (weight > self.tol * (1 + TIE_TOLERANCE)).any():
             self.restart()
-        elif gone.any():
-            kept = torch.ones(model.num_observations, dtype=torch.bool)
-            if self._discarded[0] is model:
-                kept[self._discarded[1]] = False
-            kept[kept.nonzero().squeeze(-1)[gone]] = False
-            many = 3 * int((~kept).sum()) >= len(kept)
-            weight = _weights(observations.X[: self._num_seen][gone], t, self.dense)
-            # A policy that drops at this very weight rounds it otherwise.
-            if many or (weight > self.tol * (1 + TIE_TOLERANCE)).any():
-                model.drop(kept)
-                kept = kept[kept]
-            self._discarded = model, (~kept).nonzero().squeeze(-1)
-            self._num_seen -= int(gone.sum())
 
-    def _built(self, fitter: ModelFitter, observations: Observations) -> AveragedGP | IncrementalGP:
+    def _built(self, fitter: ModelFitter, observations: Observations) -> EnsembleGP:
         dense, sets = fitter.last_model, fitter.fitted.sets
         assert dense is not None
         observations = standardized(observations, fitter.transform)
         if sets and len(observations) > 0 and fitter.refit == EACH_ROUND:
             assert isinstance(dense, TimeVaryingGP)
-            return AveragedGP(dense, observations.X, observations.Y, sets)
-        model = IncrementalGP.from_model(dense, self._given_noise(fitter))
-        self._take_in(model, observations)
-        return model
+            return EnsembleGP.from_sets(dense, observations.X, observations.Y, sets)
+        return self._taken_in(EnsembleGP.from_model(dense, self._given_noise(fitter)), observations)
 
-    def _take_in(self, model: Any, new: Observations) -> None:
-        if len(new) > 0:
-            model.observe(new.X, new.Y, new.Yvar)
+    def _taken_in(self, model: Any, new: Observations) -> EnsembleGP:
+        taken: EnsembleGP = model
+        return taken.condition_on_observations(new.X, new.Y, new.Yvar) if len(new) > 0 else taken
 
     def _with_pending(
         self, held: StandardizedModel, observations: Observations, rows: Tensor, pending: Pending
@@ -338,13 +324,13 @@ class StreamingState(PosteriorState):
             model = StreamingGP.from_model(dense, self.choices, noise_variance=noise, tol=self.tol)
             self._prior = dense, model
         model = self._prior[1].clone_without_data()
-        self._take_in(model, standardized(observations, fitter.transform))
-        return model
+        return self._taken_in(model, standardized(observations, fitter.transform))
 
-    def _take_in(self, model: Any, new: Observations) -> None:
+    def _taken_in(self, model: Any, new: Observations) -> StreamingGP:
         """Add outcomes; those of pending trials take the place of their stand-ins."""
+        taken: StreamingGP = model
         if len(new) == 0:
-            return
+            return taken
         places, _ = _match(model, new.X)
         known = [i for i, place in enumerate(places) if place is not None]
         if known:
@@ -354,6 +340,7 @@ class StreamingState(PosteriorState):
             new = new[torch.tensor([i for i, place in enumerate(places) if place is None]).long()]
         if len(new) > 0:
             model.observe(new.X, new.Y, new.Yvar)
+        return taken
 
     def _with_pending(
         self, held: StandardizedModel, observations: Observations, rows: Tensor, pending: Pending

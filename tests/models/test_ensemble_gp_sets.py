@@ -10,8 +10,8 @@ from botorch.posteriors import Posterior
 from torch import Generator, Tensor
 
 from tvbo.kernels import TemporalDecayKernel, TemporalMaternKernel
-from tvbo.models import TimeVaryingGP
-from tvbo.models.averaged_gp import AveragedGP, HyperparameterSets
+from tvbo.models import EnsembleGP, TimeVaryingGP
+from tvbo.models.closed_form import HyperparameterSets
 from tvbo.models.scale import UnitCube, marginals, outcome_scale
 
 BOX = torch.tensor([[0.0, -2.0], [1.0, 3.0]], dtype=torch.float64)
@@ -76,9 +76,9 @@ def dense_models(known: bool) -> list[TimeVaryingGP]:
     return models
 
 
-def averaged(known: bool) -> AveragedGP:
+def averaged(known: bool) -> EnsembleGP:
     X, Y, _ = data(known)
-    return AveragedGP(dense_models(known)[0], X, Y, make_sets(known))
+    return EnsembleGP.from_sets(dense_models(known)[0], X, Y, make_sets(known))
 
 
 def mixture(posteriors: list[Posterior]) -> tuple[Tensor, Tensor]:
@@ -186,7 +186,7 @@ def test_part_of_the_sets(known):
     X, Y, _ = data(known)
     first, second = make_sets(known)
     part = second.part(torch.tensor([True, False, True]))
-    found = AveragedGP(dense_models(known)[0], X, Y, [first, part])
+    found = EnsembleGP.from_sets(dense_models(known)[0], X, Y, [first, part])
     whole = averaged(known)
     for i, j in enumerate((0, 1, 2, 4)):
         kept = found.member(i).posterior(rows(3))

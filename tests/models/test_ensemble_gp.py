@@ -9,8 +9,8 @@ from gpytorch.kernels import ScaleKernel
 from gpytorch.means import LinearMean
 from reference import dense_gp, matern
 
-from tvbo.models import IncrementalGP, TimeVaryingGP
-from tvbo.models.incremental_gp import BLOCK
+from tvbo.models import EnsembleGP, TimeVaryingGP
+from tvbo.models.ensemble_gp import BLOCK
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
 
@@ -39,13 +39,11 @@ def dense(X, Y, Yvar=None, rate=RATE, **options):
 
 
 def incremental(rate=RATE, noise=NOISE):
-    return IncrementalGP(dense(*data(0), rate=rate).covar_module, noise)
+    return EnsembleGP(dense(*data(0), rate=rate).covar_module, noise)
 
 
 def observed(n=30, **options):
-    model = incremental(**options)
-    model.observe(*data(n))
-    return model
+    return incremental(**options).condition_on_observations(*data(n))
 
 
 def assert_same(model, other, X, atol=1e-9):
@@ -67,8 +65,8 @@ def test_posterior_equals_the_dense_one(rate, size):
     X, Y = data(60, repeats=9)
     model = incremental(rate)
     for x, y in zip(X.split(size), Y.split(size), strict=True):
-        model.observe(x, y)
-    assert model.num_observations == 60
+        model = model.condition_on_observations(x, y)
+    assert len(model.train_targets) == 60
     for rows in (AHEAD, AHEAD[0], AHEAD.reshape(24, 1, 4), X[:5]):
         assert_same(model, dense(X, Y, rate=rate), rows)
 
@@ -78,7 +76,7 @@ def test_more_observations_than_a_block_and_than_the_first_capacity():
     X, Y = data(n)
     model = incremental()
     for x, y in zip(X.split(50), Y.split(50), strict=True):
-        model.observe(x, y)
+        model = model.condition_on_observations(x, y)
     assert_same(model, dense(X, Y), AHEAD)
 
 
@@ -87,7 +85,7 @@ def test_own_noise_of_each_observation():
     Yvar = 0.01 + torch.rand(40, 1, generator=torch.Generator().manual_seed(2))
     model = incremental()
     for part in torch.arange(40).split(3):
-        model.observe(X[part], Y[part], Yvar[part])
+        model = model.condition_on_observations(X[part], Y[part], Yvar[part])
     assert_same(model, dense(X, Y, Yvar), AHEAD)
 
 
@@ -96,9 +94,9 @@ def test_prior_mean():
     mean = LinearMean(4).double()
     X, Y = data(20)
     plain = dense(X, Y, mean_module=mean)
-    model = IncrementalGP(plain.covar_module, NOISE, mean_module=mean)
+    model = EnsembleGP(plain.covar_module, NOISE, mean_module=mean)
     assert_same(model, dense(*data(0), mean_module=mean), AHEAD)
-    model.observe(X, Y)
+    model = model.condition_on_observations(X, Y)
     assert_same(model, plain, AHEAD)
     with torch.no_grad():
         mean.weights.add_(1.0)
@@ -108,19 +106,19 @@ def test_prior_mean():
 def test_without_observations_it_is_the_prior():
     model = incremental()
     assert_same(model, dense(*data(0)), AHEAD, atol=1e-12)
-    model.observe(*data(0))
-    assert model.num_observations == 0
+    model = model.condition_on_observations(*data(0))
+    assert len(model.train_targets) == 0
     assert_same(model, dense(*data(0)), AHEAD, atol=1e-12)
 
 
 def test_what_was_given_may_change_afterwards():
     X, Y = data(20)
     given = kernel()
-    model = IncrementalGP(given, NOISE)
-    expected = IncrementalGP(given, NOISE)
-    expected.observe(X[:, :3].clone(), Y.clone())
+    model = EnsembleGP(given, NOISE)
+    expected = EnsembleGP(given, NOISE)
+    expected = expected.condition_on_observations(X[:, :3].clone(), Y.clone())
     x, y, ahead = X[:, :3].clone(), Y.clone(), AHEAD[0, :, :3].clone()
-    model.observe(x, y)
+    model = model.condition_on_observations(x, y)
     with torch.no_grad():
         model.posterior(ahead)
     x.zero_()
@@ -146,25 +144,23 @@ def test_drop_is_never_having_observed(keep):
     X, Y = data(30)
     Yvar = 0.01 + torch.rand(30, 1, generator=torch.Generator().manual_seed(2))
     model = incremental()
-    model.observe(X, Y, Yvar)
-    assert_same(model, dense(X, Y, Yvar), AHEAD)  # so that there are candidates to forget
-    model.drop(keep)
-    assert model.num_observations == keep.sum()
+    whole = model.condition_on_observations(X, Y, Yvar)
+    model = whole.drop(keep)
+    assert_same(whole, dense(X, Y, Yvar), AHEAD)
+    assert len(model.train_targets) == keep.sum()
     assert_same(model, dense(X[keep], Y[keep], Yvar[keep]), AHEAD)
-    model.observe(X[:5], Y[:5] + 1)
+    model = model.condition_on_observations(X[:5], Y[:5] + 1)
     both = [torch.cat([v[keep], w]) for v, w in ((X, X[:5]), (Y, Y[:5] + 1))]
     noise = torch.cat([Yvar[keep], torch.full((5, 1), NOISE)])
     assert_same(model, dense(*both, noise), AHEAD)
 
 
-def test_reset():
-    model = observed()
-    assert_same(model, dense(*data(30)), AHEAD)
-    model.reset()
-    assert model.num_observations == 0
-    assert_same(model, dense(*data(0)), AHEAD, atol=1e-12)
-    model.observe(*data(10, seed=4))
-    assert_same(model, dense(*data(10, seed=4)), AHEAD)
+def test_drop_of_several_blocks():
+    X, Y = data(2 * BLOCK + 50)
+    keep = torch.ones(len(X), dtype=torch.bool)
+    keep[[BLOCK + 3, BLOCK + 70]] = False
+    model = incremental().condition_on_observations(X, Y).drop(keep)
+    assert_same(model, dense(X[keep], Y[keep]), AHEAD)
 
 
 @pytest.mark.parametrize("q", [1, 3])
@@ -194,7 +190,7 @@ def standardized(**options):
     model = TimeVaryingGP(
         X, 7.0 + 3.0 * Y, forgetting_rate=0.0, input_transform=Normalize(4, indices=[0, 1, 2])
     )
-    return IncrementalGP.from_model(model.eval(), **options)
+    return EnsembleGP.from_model(model.eval(), **options)
 
 
 @pytest.mark.parametrize("make", [incremental, standardized])
@@ -202,28 +198,20 @@ def standardized(**options):
 def test_a_saved_state_restores_every_observation(make, loaded_over):
     X, Y = data(200)
     model, new = make(), make()
-    new.observe(X[:loaded_over], Y[:loaded_over])
+    new = new.condition_on_observations(X[:loaded_over], Y[:loaded_over])
     for x, y in zip(X[:150].split(3), Y[:150].split(3), strict=True):
-        model.posterior(AHEAD.reshape(24, 1, 4))
-        model.observe(x, y)
+        model = model.condition_on_observations(x, y)
     new = through_file(model, new)
-    assert new.num_observations == 150
+    assert len(new.train_targets) == 150
     assert_same(new, model, AHEAD)
     assert_same(new, model, AHEAD.reshape(24, 1, 4))
-    before = new.posterior(AHEAD).mean
-    # What is observed later, some of it asked about before, finds the same.
-    more = torch.cat([AHEAD.reshape(24, 4)[:2], X[150:]])
-    for each in (model, new):
-        for row in more:
-            each.observe(row.unsqueeze(0), row[:1].unsqueeze(0))
-        if each is model:
-            assert torch.equal(new.posterior(AHEAD).mean, before)
-    assert_same(new, model, AHEAD)
+    more = X[150:], Y[150:]
+    assert_same(new.condition_on_observations(*more), model.condition_on_observations(*more), AHEAD)
 
 
 def test_a_state_carries_the_scale_of_the_outcomes():
     X, Y = data(20)
     model, other = standardized(), standardized()
     other.covar_module.scale *= 2.0
-    model.observe(X, Y)
+    model = model.condition_on_observations(X, Y)
     assert_same(through_file(model, other), model, AHEAD)
