@@ -27,8 +27,8 @@ Pullback = Callable[[Array], Array]
 Evaluate = Callable[[Array, bool], tuple[Array, Pullback | None]]
 """Takes rows ``b x d``, and whether derivatives are needed, to values ``k x b`` and a pullback."""
 
-LARGEST_RATE = 1e150
-"""Of forgetting in time: that of ε = 1, of which the square is finite."""
+LARGEST_LAG = 1e3
+"""In units of the memory of a kernel, of which nothing is left long before."""
 
 
 class ClosedForm(torch.autograd.Function):
@@ -87,7 +87,7 @@ def correlation_of(kernel: Kernel) -> Correlation:
 
 
 def _rbf(squares: Array, with_slope: bool) -> tuple[Array, Array | None]:
-    values = np.exp(-0.5 * squares)
+    values = _exp(-0.5 * squares)
     return values, values if with_slope else None
 
 
@@ -95,8 +95,7 @@ def _matern(squares: Array, with_slope: bool) -> tuple[Array, Array | None]:
     # In place, since memory for a thousand rows takes longer than the arithmetic.
     x = 5 * squares
     np.sqrt(x, out=x)
-    decay = -x
-    np.exp(decay, out=decay)
+    decay = _exp(-x)
     linear = 1 + x
     linear *= decay
     values = np.square(x, out=x)
@@ -108,6 +107,12 @@ def _matern(squares: Array, with_slope: bool) -> tuple[Array, Array | None]:
     # The derivative by x is -x (1 + x) / 3 exp(-x), and that of x by s is 5 / (2 x).
     linear *= 5 / 3
     return values, linear
+
+
+def _exp(values: Array) -> Array:
+    """Return exponentials, in place, in less than half of NumPy's time."""
+    torch.from_numpy(values).exp_()
+    return values
 
 
 RBF = Correlation(_rbf)
@@ -199,51 +204,46 @@ class EnsembleKernel(Module):
 
     def evaluate(
         self, X1: Array, X2: Array, with_gradients: bool
-    ) -> tuple[Array, Callable[[Array], tuple[Array, Array]] | None]:
+    ) -> tuple[Array, Callable[[Array], Array] | None]:
         """Return covariances as :meth:`forward`, and what differentiates them, or None.
 
         Args:
             X1: Rows, ``... x q x d``.
             X2: Rows, ``... x p x d``.
             with_gradients: Whether to return what takes derivatives by the covariances to those by
-                the rows.
+                the differences of the rows, ``d x ... x q x p``.
         """
         held = self.inverse_lengthscales, self._rates, self._is_smooth, self.variance
         inverses, rates, is_smooth, variance = (each.numpy(force=True) for each in held)
         inverse_squares = np.square(inverses)
         # Columns first, so that what is added up or multiplied lies side by side.
-        first, second = (np.moveaxis(X, -1, 0) for X in (X1, X2))
+        first, second = (X.transpose(X.ndim - 1, *range(X.ndim - 1)) for X in (X1, X2))
         differences = first[:-1, ..., :, None] - second[:-1, ..., None, :]
         squares = inverse_squares @ np.square(differences).reshape(len(differences), -1)
         in_space, slope = self._correlation.evaluate(
             squares.reshape(len(squares), *differences.shape[1:]), with_gradients
         )
-        # In a search, all rows have the same time.
-        is_one = first.shape[-1] > 1 and (first[-1] == first[-1, ..., :1]).all()
-        times = first[-1, ..., :1] if is_one else first[-1]
+        times = first[-1]
+        if times.shape[-1] > 1 and (times == times[..., :1]).all():
+            times = times[..., :1]  # In a search, all rows have the same.
         lags = times[..., :, None] - second[-1][..., None, :]
         shape = (len(rates), *(1 for _ in lags.shape))
         rates, is_smooth = rates.reshape(shape), is_smooth.reshape(shape)
-        x = rates * np.abs(lags)
-        decay = variance * np.exp(-x)
-        in_time = np.where(is_smooth, 1 + x + np.square(x) / 3, 1.0) * decay
+        x = np.minimum(rates * np.abs(lags), LARGEST_LAG)
+        decay = variance * _exp(-x)
+        in_time = (1 + is_smooth * (x + x * x / 3)) * decay
         covar = in_space * in_time
         if slope is None:
             return covar, None
 
-        def pullback(by_covar: Array) -> tuple[Array, Array]:
-            by_squares = by_covar * (slope * in_time)
+        def pullback(by_covar: Array) -> Array:
+            by_squares = slope * in_time
+            by_squares *= by_covar
             by_differences = inverse_squares.T @ by_squares.reshape(len(by_squares), -1)
-            by_lag = np.where(is_smooth, x * (1 + x) / 3, 1.0) * decay * (rates * np.sign(lags))
-            by_rows = np.concatenate(
-                [
-                    -by_differences.reshape(differences.shape) * differences,
-                    -(by_covar * in_space * by_lag).sum(axis=0, keepdims=True),
-                ]
-            )
-            return np.moveaxis(by_rows.sum(axis=-1), 0, -1), np.moveaxis(
-                -by_rows.sum(axis=-2), 0, -1
-            )
+            by_differences = by_differences.reshape(differences.shape) * differences
+            by_lag = (1 - is_smooth + is_smooth * (x * (1 + x) / 3)) * decay * rates
+            by_lags = (in_space * by_covar * by_lag).sum(axis=0, keepdims=True) * np.sign(lags)
+            return -np.concatenate([by_differences, by_lags])
 
         return covar, pullback
 
@@ -280,8 +280,8 @@ def _rates_of(kernel: TemporalKernel) -> tuple[Tensor, Tensor]:
             "Expected a TemporalDecayKernel, or a TemporalMaternKernel with nu=2.5. "
             f"Got {type(kernel).__name__}."
         )
-    is_smooth = torch.full_like(rates, isinstance(kernel, TemporalMaternKernel), dtype=torch.bool)
-    return rates.clamp_max(LARGEST_RATE), is_smooth
+    # That of ε = 1 times a lag would overflow.
+    return rates.clamp_max(1e150), torch.full_like(rates, isinstance(kernel, TemporalMaternKernel))
 
 
 class _Covariances(torch.autograd.Function):
@@ -296,5 +296,5 @@ class _Covariances(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, by_covar: Tensor) -> tuple[Tensor, Tensor, None]:
-        by_X1, by_X2 = ctx.pullback(by_covar.numpy(force=True))
-        return torch.from_numpy(by_X1).to(by_covar), torch.from_numpy(by_X2).to(by_covar), None
+        by_rows = torch.from_numpy(ctx.pullback(by_covar.numpy(force=True))).to(by_covar)
+        return by_rows.sum(dim=-1).movedim(0, -1), -by_rows.sum(dim=-2).movedim(0, -1), None

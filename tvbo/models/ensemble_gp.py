@@ -23,7 +23,6 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.means import ConstantMean, Mean
 from linear_operator import to_dense
 from torch import Size, Tensor
-from torch.nn.functional import pad
 
 from tvbo.kernels import TemporalDecayKernel, TemporalKernel
 from tvbo.models.closed_form import Array, ClosedForm, EnsembleKernel, HyperparameterSets, Pullback
@@ -47,12 +46,10 @@ class Block(NamedTuple):
 
     Args:
         link: Covariances with the innovations before, ``s x q x n``.
-        root: The block on the diagonal, ``s x q x q``.
-        inverse: The inverse of ``root``.
+        inverse: The inverse of the block on the diagonal, ``s x q x q``.
     """
 
     link: Tensor
-    root: Tensor
     inverse: Tensor
 
     @property
@@ -63,7 +60,7 @@ class Block(NamedTuple):
     @property
     def stop(self) -> int:
         """Number of rows before, and those of the block."""
-        return self.start + self.root.shape[-1]
+        return self.start + self.inverse.shape[-1]
 
 
 class Factor(NamedTuple):
@@ -85,17 +82,18 @@ class Factor(NamedTuple):
     innovations: Tensor
     blocks: tuple[Block, ...] = ()
 
-    def whiten(self, rows: Tensor, transposed: bool = False) -> Tensor:
+    def whiten(self, rows: Any, transposed: bool = False) -> Any:
         """Return ``rows``, ``s x m x n``, times the inverse of the transposed factor.
 
         Args:
-            rows: Such as covariances with the outcomes, which become those with the innovations.
+            rows: Such as covariances with the outcomes, which become those with the innovations;
+                of PyTorch or NumPy, as what the factor holds.
             transposed: Whether to multiply by the inverse of the factor itself.
         """
         if len(self.blocks) == 1:
             inverse = self.blocks[0].inverse
             return rows @ (inverse if transposed else inverse.mT)
-        found = rows.clone()
+        found = 1.0 * rows
         for block in reversed(self.blocks) if transposed else self.blocks:
             start = block.start
             part = found[..., start : block.stop]
@@ -107,40 +105,37 @@ class Factor(NamedTuple):
             found[..., start : block.stop] = part
         return found
 
-    def with_rows(
-        self, X: Tensor, Y: Tensor, noise: Tensor, prior: Tensor, covar: Tensor, mean: Tensor
-    ) -> Factor:
+    def with_rows(self, X: Tensor, Y: Tensor, noise: Tensor, covar: Tensor, mean: Tensor) -> Factor:
         """Return the factor with more rows, in the last block if it has room for all.
 
         Args:
             X: Rows, ``q x d``.
             Y: Outcomes, ``q``.
             noise: Noise variances, ``s x q``.
-            prior: Prior covariances of the rows, ``s x q x q``.
-            covar: Prior covariances with the rows before, ``s x q x n``.
+            covar: Prior covariances with the rows before and with each other, ``s x q x (n + q)``.
             mean: Prior mean, ``s x q``.
 
         Raises:
             InputDataError: if the predictive variance of an outcome is numerically zero.
         """
-        V = self.whiten(covar)
+        n = len(self.X)
+        V, prior = self.whiten(covar[..., :n]), covar[..., n:]
         root = innovation_root(prior - V @ V.mT, noise, prior.diagonal(dim1=-2, dim2=-1))
         inverse = torch.linalg.solve_triangular(root, torch.eye(len(X)).to(root), upper=False)
         residual = (Y - mean).unsqueeze(-1) - V @ self.innovations.unsqueeze(-1)
         innovations = (inverse @ residual).squeeze(-1)
         blocks = self.blocks
-        if blocks and len(X) + blocks[-1].root.shape[-1] <= BLOCK:
+        if blocks and len(X) + blocks[-1].inverse.shape[-1] <= BLOCK:
             blocks, last = blocks[:-1], blocks[-1]
             start = last.link.shape[-1]
             link, own = V[..., :start], V[..., start:]
-            inverses = last.inverse, -inverse @ own @ last.inverse, inverse
-            new = Block(
-                torch.cat([last.link, link], dim=-2),
-                _lower(last.root, own, root),
-                _lower(*inverses),
-            )
+            p = n - start
+            whole = inverse.new_zeros(len(inverse), p + len(X), p + len(X))
+            whole[:, :p, :p], whole[:, p:, p:] = last.inverse, inverse
+            whole[:, p:, :p] = -inverse @ own @ last.inverse
+            new = Block(torch.cat([last.link, link], dim=-2), whole)
         else:
-            new = Block(V, root, inverse)
+            new = Block(V, inverse)
         return Factor(
             torch.cat([self.X, X]) if self.blocks else X,
             torch.cat([self.Y, Y]),
@@ -152,9 +147,14 @@ class Factor(NamedTuple):
     def root(self) -> Tensor:
         """Return the factors, ``s x n x n``."""
         n = len(self.X)
-        rows = [torch.cat([block.link, block.root], dim=-1) for block in self.blocks]
-        empty = self.noise.new_empty(len(self.noise), 0, n)
-        return torch.cat([empty, *(pad(each, (0, n - each.shape[-1])) for each in rows)], dim=-2)
+        root = self.noise.new_zeros(len(self.noise), n, n)
+        for block in self.blocks:
+            rows = root[:, block.start : block.stop]
+            rows[..., : block.start] = block.link
+            eye = torch.eye(block.stop - block.start).to(root)
+            own = torch.linalg.solve_triangular(block.inverse, eye, upper=False)
+            rows[..., block.start : block.stop] = own
+        return root
 
 
 class Additional(NamedTuple):
@@ -463,23 +463,15 @@ class EnsembleGP(OneOutputModel):
             parts = np.array_split(X, -(-len(X) // ROWS_AT_ONCE))
             return np.concatenate([self.moments(part, False)[0] for part in parts], axis=-1), None
         assert self.sets is not None
-        factor = self._factor
-        held = self.weights, self._set_mean, self.sets.variance, factor.innovations, factor.X
-        weights, prior_mean, prior_variance, innovations, train_X = (
-            each.numpy(force=True) for each in held
-        )
-        covar, from_covar = self.sets.evaluate(X, train_X, with_gradients)
-
-        def whiten(rows: Array, transposed: bool) -> Array:
-            whitened = factor.whiten(torch.from_numpy(rows).to(factor.X), transposed)
-            array: Array = whitened.numpy(force=True)
-            return array
-
-        V = whiten(covar, False)
-        means = (V @ innovations[..., None])[..., 0] + prior_mean[:, None]
+        held = self.weights, self._set_mean, self.sets.variance, self._factor
+        weights, prior_mean, prior_variance, factor = _mapped(held, _as_array)
+        covar, from_covar = self.sets.evaluate(X, factor.X, with_gradients)
+        V = factor.whiten(covar)
+        means = (V @ factor.innovations[..., None])[..., 0] + prior_mean[:, None]
         mean = weights @ means
         deviations = means - mean
-        variances = prior_variance - np.square(V).sum(axis=-1) + np.square(deviations)
+        reduction = np.einsum("sbn,sbn->sb", V, V)
+        variances = prior_variance - reduction + np.square(deviations)
         variance = weights @ variances
         moments = np.array([mean, variance.clip(LEAST_VARIANCE)])
         if from_covar is None:
@@ -491,8 +483,10 @@ class EnsembleGP(OneOutputModel):
                 variance < LEAST_VARIANCE, 0.0, 2 * by_variance
             )
             by_means = weights[:, None] * by_mean + by_variance * deviations
-            by_V = by_means[..., None] * innovations[:, None] - by_variance[..., None] * V
-            return from_covar(whiten(by_V, True))[0]
+            by_V = by_means[..., None] * factor.innovations[:, None]
+            by_V -= by_variance[..., None] * V
+            by_rows: Array = from_covar(factor.whiten(by_V, transposed=True)).sum(axis=-1)
+            return by_rows.T
 
         return moments, pullback
 
@@ -602,7 +596,8 @@ class EnsembleGP(OneOutputModel):
             Means and variances of the mixture, noise included, ``n``, before ``outcome_transform``
             is undone.
         """
-        deviations = self._factor.root().diagonal(dim1=-2, dim2=-1)
+        parts = [each.inverse.diagonal(dim1=-2, dim2=-1) for each in self._factor.blocks]
+        deviations = torch.cat([self._factor.noise[:, :0], *parts], dim=-1).reciprocal()
         means = self._factor.Y - deviations * self._factor.innovations
         mean = self.weights @ means
         return mean, self.weights @ (deviations.square() + (means - mean).square())
@@ -672,20 +667,11 @@ class EnsembleGP(OneOutputModel):
     @torch.no_grad()
     def _grown(self, X: Tensor, Y: Tensor, noise: Tensor) -> Factor:
         """Return the factor with checked rows ``q x d``, outcomes ``q``, and noise ``s x q``."""
-        factor, first = self._factor, 0
-        while first < len(X):
-            room = BLOCK - factor.blocks[-1].root.shape[-1] if factor.blocks else BLOCK
-            part = slice(first, first + (room or BLOCK))
-            x = X[part]
-            factor = factor.with_rows(
-                x,
-                Y[part],
-                noise[:, part],
-                self._covar(x, x),
-                self._covar(x, factor.X),
-                self._prior_mean(x),
-            )
-            first += len(x)
+        factor, size = self._factor, max(2 * ROWS_AT_ONCE, BLOCK // len(self.weights))
+        parts = zip(X.split(size), Y.split(size), noise.split(size, dim=-1), strict=True)
+        for x, y, variances in parts if len(X) > 0 else ():
+            covar = self._covar(x, torch.cat([factor.X, x]) if factor.blocks else x)
+            factor = factor.with_rows(x, y, variances, covar, self._prior_mean(x))
         return factor
 
     def _covar(self, X1: Tensor, X2: Tensor) -> Tensor:
@@ -795,18 +781,13 @@ class _Whiten(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, factor: Factor, transposed: bool) -> Tensor:
         ctx.given = factor, transposed
-        return factor.whiten(rows, transposed)
+        whitened: Tensor = factor.whiten(rows, transposed)
+        return whitened
 
     @staticmethod
     def backward(ctx: Any, by_rows: Tensor) -> tuple[Tensor, None, None]:
         factor, transposed = ctx.given
         return _Whiten.apply(by_rows, factor, not transposed), None, None
-
-
-def _lower(first: Tensor, below: Tensor, second: Tensor) -> Tensor:
-    """Return lower triangular matrices from the blocks on and below their diagonals."""
-    above = pad(first, (0, second.shape[-1]))
-    return torch.cat([above, torch.cat([below, second], dim=-1)], dim=-2)
 
 
 def _joined(first: Tensor, second: Tensor, dim: int) -> Tensor:
@@ -816,7 +797,12 @@ def _joined(first: Tensor, second: Tensor, dim: int) -> Tensor:
     return torch.cat(parts, dim=dim)
 
 
-def _mapped(value: Any, fn: Callable[[Tensor], Tensor]) -> Any:
+def _as_array(tensor: Tensor) -> Array:
+    array: Array = tensor.numpy(force=True)
+    return array
+
+
+def _mapped(value: Any, fn: Callable[[Tensor], Any]) -> Any:
     """Return nested tuples with a function applied to the tensors."""
     if isinstance(value, Tensor):
         return fn(value)
