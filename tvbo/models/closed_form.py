@@ -17,7 +17,8 @@ from torch.nn import Module
 
 from tvbo.kernels import TemporalDecayKernel, TemporalKernel, TemporalMaternKernel
 from tvbo.kernels.batch import ColumnKernel
-from tvbo.kernels.temporal import MAX_FORGETTING_RATE, MIN_FORGETTING_RATE, decay_exponent
+from tvbo.kernels.temporal import decay_exponent
+from tvbo.models.time_varying_gp import make_temporal_kernel
 
 Array = NDArray[np.float64]
 
@@ -261,9 +262,7 @@ class EnsembleKernel(Module):
             over_time = TemporalMaternKernel(nu=2.5).double()
             over_time.lengthscale = 5**0.5 / self._rates[i]
         else:
-            over_time = TemporalDecayKernel().double()
-            rate = -torch.expm1(-2 * self._rates[i])
-            over_time.forgetting_rate = rate.clamp(MIN_FORGETTING_RATE, MAX_FORGETTING_RATE)
+            over_time = make_temporal_kernel(-torch.expm1(-2 * self._rates[i : i + 1]))
         kernel = ScaleKernel(over_space * ColumnKernel(over_time, [len(columns)])).double()
         kernel.outputscale = self.variance
         return kernel
