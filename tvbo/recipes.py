@@ -28,7 +28,7 @@ from tvbo.optimizers.bpe import BPEDelay
 from tvbo.optimizers.bpe.confidence import FixedWidth, WidthRule
 from tvbo.optimizers.bpe.delays import DelayBound, EstimatedDelay
 from tvbo.optimizers.constant_rules import RandomSearch
-from tvbo.optimizers.gp import GPOptimizer
+from tvbo.optimizers.gp import Failures, GPOptimizer
 from tvbo.optimizers.outcome_model import OutcomeModel
 from tvbo.optimizers.pending import Pending
 from tvbo.optimizers.posterior_state import PosteriorState, RowState, StreamingState
@@ -170,6 +170,9 @@ class GPOptions(LoopOptions, total=False):
             the noise of an outcome.
         min_feasibility: Probability with which an action must satisfy all constraints; None is
             0.95.
+        failures: ``"learn"``, which None is: trials that fail or expire tell where others probably
+            would, and what probably fails is asked for less. ``"ignore"``: they tell nothing.
+            ``"nan"``: as ``"learn"``, and a trial that is told NaN fails.
 
     Raises:
         ValueError: if both ``acquisition`` and ``beta`` are given; if a name stands for two
@@ -191,6 +194,7 @@ class GPOptions(LoopOptions, total=False):
     objectives: Sequence[str] | Mapping[str, float | None] | None
     constraints: Limits | None
     min_feasibility: float | None
+    failures: Failures | None
 
 
 class ContextualGPOptions(GPOptions, total=False):
@@ -597,6 +601,7 @@ def _build(
         initial=fitter.num_initial() if initial is None else initial,
         goals=goals,
         time_scale=_time_scale(given),
+        failures=given.get("failures") or "learn",
     )
 
 

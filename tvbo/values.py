@@ -194,6 +194,12 @@ def is_named(values: object) -> TypeGuard[Named]:
     return hasattr(values, "items")
 
 
+def is_any_nan(values: Any) -> bool:
+    """Return whether one of some numbers, which may come by name, is NaN."""
+    given = list(dict(values.items()).values()) if is_named(values) else values
+    return bool(as_numbers("Y", given).isnan().any())
+
+
 def did_you_mean(name: Any, known: Iterable[Any]) -> str:
     """Return the end of a message about an unknown name: the nearest known one, if one is near."""
     near = get_close_matches(str(name), map(str, known), n=1)

@@ -2,16 +2,22 @@
 
 import copy
 import logging
+import math
 
 import pytest
 import torch
+from botorch.acquisition import qLogExpectedImprovement, qLogNoisyExpectedImprovement
+from botorch.exceptions.errors import InputDataError
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
 from tvbo import recipes
+from tvbo.acquisition import LogEI, ThompsonSampling
+from tvbo.acquisition.success import SuccessModel
 from tvbo.optimizers import Optimizer
 from tvbo.optimizers.constant_rules import LastBest
 from tvbo.optimizers.drift_bandits import DriftUCB
-from tvbo.spaces import FiniteSpace
+from tvbo.spaces import FiniteSpace, InputLayout
+from tvbo.spaces.observations import Observations
 
 GRID = torch.linspace(0.0, 1.0, 21, dtype=torch.float64).unsqueeze(-1)
 SPACES = {
@@ -53,11 +59,76 @@ def expire(optimizer, trial):
 
 
 @pytest.mark.parametrize(
-    ("space", "end", "rounds"),
-    [("box", fail, 10), ("grid", fail, 40), ("grid", expire, 40), ("mixed", fail, 8)],
+    ("space", "end", "rounds", "most"),
+    [("box", fail, 12, 4), ("grid", fail, 40, 8), ("grid", expire, 40, 8), ("mixed", fail, 10, 5)],
 )
-def test_an_action_that_failed_is_not_asked_for_again_and_again(space, end, rounds):
-    assert play(make(**SPACES[space]), rounds, end) <= 0.375 * rounds
+def test_an_action_that_failed_is_not_asked_for_again_and_again(space, end, rounds, most):
+    assert play(make(**SPACES[space]), rounds, end) <= most
+
+
+ACQUISITIONS = {
+    "ucb": {},
+    "improvement": {"acquisition": LogEI()},
+    "draws": {"acquisition": ThompsonSampling()},
+    "botorch": {"acquisition": qLogNoisyExpectedImprovement},
+    "batch": {"acquisition": qLogExpectedImprovement},
+}
+
+
+@pytest.mark.parametrize("name", ACQUISITIONS)
+def test_failures_count_for_any_acquisition(name):
+    def trips(**options):
+        return play(make(choices=GRID, **ACQUISITIONS[name], **options), 25, fail)
+
+    assert trips() <= 8 < trips(failures="ignore")
+
+
+@pytest.mark.parametrize("space", ["box", "grid"])
+def test_the_probability_of_success_is_shown_and_forgotten(space):
+    optimizer = make(**SPACES[space])
+    optimizer.tell(optimizer.attach([0.2], t=1.0), 0.5)
+    assert optimizer.recommend(t=2.0).probability_of_success is None
+    for t in (2.0, 3.0, 4.0):
+        optimizer.fail(optimizer.attach([0.9], t=t), "tripped")
+    here, soon, late = (
+        optimizer.recommend(t=t, choices=[[x]]).probability_of_success
+        for x, t in ((0.2, 5.0), (0.9, 5.0), (0.9, 200.0))
+    )
+    assert soon < 0.3 < late < here
+    assert optimizer.recommend(t=5.0).to_row()["probability_of_success"] > 0.7
+
+
+def test_gradients_of_the_probability():
+    X = torch.rand(12, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    trials = Observations(X, (X[:, :1] < 0.6).double())
+    bounds = torch.tensor([[0.0, 0.0], [1.0, 2.0]], dtype=torch.float64)
+    success = SuccessModel(trials, bounds)
+    assert torch.autograd.gradcheck(success.log_probability, X.clone().requires_grad_() + 0.05)
+
+
+def test_a_region_that_fails_is_told_from_failures_by_chance():
+    t = torch.arange(60.0, dtype=torch.float64).unsqueeze(-1)
+    X, random = t * 0.618 % 1, torch.Generator().manual_seed(3)
+    spreads = []
+    for fails in (torch.rand(60, 1, generator=random) < 0.25, X > 0.75):
+        trials = Observations(torch.cat([X, t], dim=-1), (~fails).double())
+        success = SuccessModel(trials, torch.tensor([[0.0], [1.0]], dtype=torch.float64))
+        probability = success.log_probability(InputLayout(1).rows(GRID, 60.0)).exp()
+        spreads.append((probability.max() - probability.min()).item())
+    assert spreads[0] < 0.4 < 0.6 < spreads[1]
+
+
+def test_a_nan_is_a_failure_where_the_caller_says_so():
+    optimizer = make(choices=GRID, failures="nan", objectives=["speed", "heat"])
+    optimizer.tell(optimizer.ask(), {"speed": 1.0, "heat": math.nan})
+    assert optimizer.trial_log.num_failed == 1
+    refused = make(choices=GRID)
+    trial = refused.ask()
+    with pytest.raises(InputDataError, match="nan"):
+        refused.tell(trial, math.nan)
+    assert refused.open_trials == (trial,)
+    with pytest.raises(ValueError, match="never"):
+        make(choices=GRID, failures="never")
 
 
 def test_nor_with_learned_hyperparameters():
@@ -82,17 +153,20 @@ def test_nor_for_one_of_several_outcomes():
     assert all(abs(optimizer.ask(t=1.0).X.item() - 1.0) > 0.1 for _ in range(3))
 
 
-def test_what_comes_after_all_takes_the_place_of_a_failure():
-    one, two = (make(choices=GRID) for _ in range(2))
-    for optimizer in (one, two):
-        optimizer.tell(optimizer.attach(GRID[4], t=1.0), 0.1)
-    lost = one.attach(GRID[18], t=1.0)
-    one.expire(lost)
-    one.ask(t=1.0)
-    for optimizer in (one, two):
-        optimizer.tell(optimizer.attach(GRID[18], t=1.0), 0.9)
-    assert one.recommend(t=2.0).mean == pytest.approx(two.recommend(t=2.0).mean, abs=1e-9)
-    one.fail(one.open_trials[0], "not of interest")
+@pytest.mark.parametrize("recipe", [recipes.cgp_ucb, recipes.tv_cgp_ucb])
+def test_nor_in_the_context_in_which_it_failed(recipe):
+    optimizer = recipe(choices=GRID, context_bounds=[(0.0, 1.0)])
+    for t in range(20):
+        z = t % 2
+        trial = optimizer.attach(GRID[t], float(t), [z])
+        if z == 0 and t > 10:
+            optimizer.fail(trial, "tripped")
+        else:
+            optimizer.tell(trial, 0.1 * t)
+    low, high = (
+        optimizer.recommend([z], choices=GRID[[18]]).probability_of_success for z in (0.0, 1.0)
+    )
+    assert low < 0.5 < 0.8 < high
 
 
 @pytest.mark.slow

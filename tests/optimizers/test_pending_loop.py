@@ -60,23 +60,19 @@ class Dense:
         mean = self.mean(at) + weights.T @ (y - self.mean(rows))
         return mean, self.scale - (k * weights).sum(0)
 
-    def with_open(self, policy, told, waiting, at, open_noise=None, lost=None):
-        """The same with stand-ins: told is (rows, y, noise), waiting and lost rows."""
+    def with_open(self, policy, told, waiting, at, open_noise=None):
+        """The same with stand-ins: told is (rows, y, noise), waiting rows."""
         rows, y, noise = told
-        lost = waiting[:0] if lost is None else lost
-        if isinstance(policy, IgnorePending) or len(waiting) + len(lost) == 0:
+        if isinstance(policy, IgnorePending) or len(waiting) == 0:
             return self.given(rows, y, noise, at)
-        more = np.concatenate([waiting, lost])
         open_noise = self.noise if open_noise is None else open_noise
-        noises = np.concatenate([noise, np.full(len(more), open_noise)])
+        noises = np.concatenate([noise, np.full(len(waiting), open_noise)])
         if isinstance(policy, ConstantLiar):
-            stand_in = np.full(len(more), policy.value)
+            stand_in = np.full(len(waiting), policy.value)
         else:
-            stand_in, _ = self.given(rows, y, noise, more)
-        # What failed is as bad as the worst outcome, and so is the same question still waiting.
-        failed = np.array([(row == lost).all(-1).any() for row in more])
-        stand_in[failed] = stand_in[failed].clip(max=y.min(initial=np.inf))
-        return self.given(np.concatenate([rows, more]), np.concatenate([y, stand_in]), noises, at)
+            stand_in, _ = self.given(rows, y, noise, waiting)
+        rows = np.concatenate([rows, waiting])
+        return self.given(rows, np.concatenate([y, stand_in]), noises, at)
 
 
 @dataclass
@@ -98,8 +94,6 @@ class Story:
     def __post_init__(self):
         self.random = np.random.default_rng(self.seed)
         self.open = {}
-        # Of those that failed or expired: row, number of outcomes before, whether by chance.
-        self.lost = []
         self.told = []
         self.t = 0.0
         self.checked = 0
@@ -128,12 +122,8 @@ class Story:
             for row, trial in zip(rows, self.open.values(), strict=True)
             if trial.informative and trial.t <= self.t
         ]
-        lost = [each for each in self.lost if each[0][-1] <= self.t and self.keeps(each[0], self.t)]
-        rows += [row for row, _, by_chance in lost if by_chance]
         waiting = np.array(rows).reshape(-1, width)
-        rows = [row for row, _, by_chance in lost if not by_chance]
-        lost = np.array(rows).reshape(-1, width)
-        return self.dense.with_open(self.policy, told, waiting, at, lost=lost)
+        return self.dense.with_open(self.policy, told, waiting, at)
 
     def ask(self, context=None):
         self.t += self.random.choice([0.0, 0.5, 1.0, 1.0, 2.0])
@@ -164,32 +154,10 @@ class Story:
         self.count(trial, y, self.dense.noise if noise is None else noise)
 
     def count(self, trial, y, noise=NOISE):
-        """Note an outcome: after 20, or one of the same action, a failure counts no more."""
+        """Note an outcome."""
         del self.open[trial.id]
         if trial.informative:
-            row = self.row(trial)
-            self.told.append((row, y, noise))
-            self.lost = [
-                (each, before, by_chance)
-                for each, before, by_chance in self.lost
-                if len(self.told) - before < 20 and (each[:-1] != row[:-1]).any()
-            ]
-
-    def lose(self, trial):
-        del self.open[trial.id]
-        if trial.informative:
-            row = self.row(trial)
-            held = [each for each, *_ in self.told if self.keeps(each, self.t)]
-            by_chance = self.near(row, held) and not self.near(
-                row, [each for each, *_ in self.lost]
-            )
-            self.lost.append((row, len(self.told), by_chance))
-
-    def near(self, row, rows):
-        width = self.choices.amax(0) - self.choices.amin(0)
-        if self.layout.num_contexts:
-            width = torch.cat([width, self.contexts.amax(0) - self.contexts.amin(0)])
-        return any((abs(each - row)[:-1] <= 0.05 * width.numpy()).all() for each in rows)
+            self.told.append((self.row(trial), y, noise))
 
     def any_open(self):
         ids = list(self.open)
@@ -204,10 +172,10 @@ class Story:
                 self.tell(trial)
             elif kind < 0.9:
                 self.optimizer.fail(trial, "the worker died")
-                self.lose(trial)
+                del self.open[trial.id]
             else:
                 self.optimizer.expire(trial)
-                self.lose(trial)
+                del self.open[trial.id]
         kind = self.random.random()
         if kind < 0.1:
             X = self.choices[self.random.integers(len(self.choices))]
@@ -241,6 +209,7 @@ def finite(rate=0.0, policy=None, recipe=recipes.tv_gp_ucb, **options):
         "noise_variance": NOISE,
         "beta": BETA,
         "pending": policy,
+        "failures": "ignore",
         **options,
     }
     if recipe is not recipes.gp_ucb and "every" not in options:
@@ -282,6 +251,7 @@ def test_contexts(rate, policy, contexts):
         noise_variance=NOISE,
         beta=BETA,
         pending=policy,
+        failures="ignore",
         retention=KeepAll(),
         **given,
     )
@@ -327,7 +297,7 @@ def test_what_retention_drops(policy, kind):
         for trial in list(story.open.values()):
             if not keeps(story.row(trial), soon):
                 optimizer.expire(trial)
-                story.lose(trial)
+                del story.open[trial.id]
                 dropped += 1
     assert dropped > 2
 

@@ -94,8 +94,9 @@ def _recommended(best: Recommendation) -> dict[str, Any]:
         "band": [low, high],
         "at": plain(best.labels.stamp(best.t)),
     }
-    if best.feasibility is not None:
-        found["feasibility"] = best.feasibility
+    for name in ("feasibility", "probability_of_success"):
+        if (probability := getattr(best, name)) is not None:
+            found[name] = probability
     return found | {f"expected_{name}": mean for name, (mean, _) in best.others.items()}
 
 

@@ -33,7 +33,7 @@ from tvbo.storage.event import Event, EventSink, Kind, Request
 from tvbo.storage.load import open_journal
 from tvbo.terminal import html_table
 from tvbo.trial import Ending, Trial, TrialError, TrialLog
-from tvbo.values import Named, Table, shortened
+from tvbo.values import Named, Table, is_any_nan, shortened
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,6 +82,8 @@ class Optimizer(ABC):
     """Whether times are numbers even if there is a unit: a replay repeats calls as recorded."""
     _takes_requests: bool = False
     """Whether it can choose a batch, or among some actions."""
+    failures: str = "learn"
+    """``"nan"`` if a trial whose outcome is NaN fails."""
     _listeners: tuple[dict[str, Callable[..., object] | None], ...] = ()
     _queued_events: list[Event] | None = None
     """Events of a transaction that is under way, to be announced when it has taken effect."""
@@ -352,12 +354,15 @@ class Optimizer(ABC):
         Raises:
             TrialError: if the trial is unknown, was skipped, has an outcome already, failed or
                 expired.
-            InputDataError: if ``Y`` or ``Yvar`` is not finite, or ``Y`` is beyond 1e30 or ``Yvar``
+            InputDataError: if ``Y`` or ``Yvar`` is not finite, except for a NaN where the trial is
+                said to fail by it (``failures="nan"``), or ``Y`` is beyond 1e30 or ``Yvar``
                 beyond 1e60, or negative. Nothing changes, and the trial stays open.
             BotorchTensorDimensionError: if ``Y`` or ``Yvar`` is not one number for each outcome.
         """
         with self._one_call("tell"):
             trial = self._find(trial)
+            if self.failures == "nan" and is_any_nan(Y):
+                return self.fail(trial, f"its outcome is {Y}")
             observation = self._observation(trial, Y, Yvar)
             self._check_outcome(trial, observation)
             # In the caller's units.
@@ -426,10 +431,9 @@ class Optimizer(ABC):
     def fail(self, trial: Trial | int, reason: str) -> None:
         """Record that a trial has no outcome: a crash, an invalid value, a patient lost.
 
-        It counts as pending still, with an outcome as bad as any, until others have come or it has
-        faded (:class:`GPOptimizer`). Its time no longer counts as the present. Hyperparameters are
-        learned without it. Five failures in a row within a tenth of the space are logged as a
-        warning.
+        A rule with a GP learns from it where others would probably fail (:class:`GPOptimizer`). Its
+        time no longer counts as the present. Hyperparameters are learned without it. Five failures
+        in a row within a tenth of the space are logged as a warning.
 
         Args:
             trial: The trial or its id.

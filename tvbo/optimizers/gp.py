@@ -5,20 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
+from typing import Literal, get_args
 
 import torch
-from botorch.acquisition import AcquisitionFunction
-from botorch.acquisition.multi_objective import qLogNoisyExpectedHypervolumeImprovement
 from botorch.exceptions.errors import BotorchTensorDimensionError
 from botorch.models.model import Model
 from torch import Generator, Tensor
 
 from tvbo.acquisition import UCB, Acquisition, AtPresent, ConstantBeta, Goals, ThompsonSampling
-from tvbo.acquisition.chance_constrained import constrained
+from tvbo.acquisition.allowed import Feasibility, acquisition_of, allowed
+from tvbo.acquisition.success import SuccessModel
 from tvbo.acquisition.thompson import DrawnValues
 from tvbo.fit.drift_estimate import DriftEstimate, estimate_drift
-from tvbo.models.scale import standardized
+from tvbo.models.scale import StandardizedModel, standardized
 from tvbo.optim.maximize import maximize
 from tvbo.optim.space_filling import SpaceFilling
 from tvbo.optimizers.base import Optimizer
@@ -38,6 +37,15 @@ from tvbo.threads import threads_for
 from tvbo.trial import Trial
 from tvbo.values import Table
 
+Failures = Literal["learn", "nan", "ignore"]
+"""What trials that fail or expire are taken for."""
+
+MAX_ENDED = 100
+"""Number of the newest trials from which a probability of success is learned."""
+
+MAX_STARTS = 8
+"""Number of space-filling actions looked at for one that probably succeeds."""
+
 
 class GPOptimizer(Optimizer):
     """Bayesian optimization with a Gaussian process for each outcome, by ask/tell.
@@ -47,15 +55,14 @@ class GPOptimizer(Optimizer):
     the time at which they were sampled. A trial says so where retention judges that its outcome is
     not worth having.
 
-    A trial that failed or expired counts as pending still, until 20 outcomes of others were
-    observed, one of the same action was, or retention would drop it. The least outcome held is then
-    in the place of its own, if that is below what ``pending`` says; but not of the first that fails
-    where others had outcomes, which may be chance. Outcomes far below all others are winsorized
-    before they enter the model, and the first time a warning is logged; ``observations`` has them
-    as they came.
+    Once a trial has failed or expired, a probability of success is learned from the newest 100
+    that ended (:class:`tvbo.acquisition.success.SuccessModel`), and what probably fails has less of
+    any acquisition. It is forgotten by the round, as far as the function drifts. Outcomes far below
+    all others are winsorized before they enter the model, and the first time a warning is logged;
+    ``observations`` has them as they came.
 
     Under constraints, the acquisition is maximized over the actions that satisfy all of them with
-    probability ``min_feasibility`` now (``ChanceConstrained``), and its
+    probability ``min_feasibility`` now (``Allowed``), and its
     incumbent or baseline are feasible actions at the present. With several objectives, noisy
     expected hypervolume improvement (Daulton et al., 2021) takes the place of UCB. The loop learns
     where it is feasible from actions that probably are: it does not look for feasible actions far
@@ -76,6 +83,8 @@ class GPOptimizer(Optimizer):
             refused; default 0, in recipes what the first fit waits for.
         goals: What is sought of the outcomes; default the maximum of one.
         time_scale: The unit of timestamps; None where times are numbers.
+        failures: ``"learn"``, the default, or ``"ignore"``: whether trials that fail or expire tell
+            where others would; or ``"nan"``: they do, and a trial whose outcome is NaN fails.
 
     Attributes:
         outcome_models: The model of each outcome.
@@ -83,9 +92,9 @@ class GPOptimizer(Optimizer):
 
     Raises:
         TypeError: if ``pending`` is no policy for pending trials.
-        ValueError: if ``initial`` is not a whole number of at least 0, the models are not as many
-            as the outcomes of the goals, or the acquisition is not one of several objectives where
-            there are several.
+        ValueError: if ``initial`` is not a whole number of at least 0, ``failures`` is another
+            word, the models are not as many as the outcomes of the goals, or the acquisition is not
+            one of several objectives where there are several.
     """
 
     _takes_requests = True
@@ -101,6 +110,7 @@ class GPOptimizer(Optimizer):
         initial: int = 0,
         goals: Goals | None = None,
         time_scale: TimeScale | None = None,
+        failures: Failures = "learn",
     ):
         self.goals = Goals.of() if goals is None else goals
         names = self.goals.names
@@ -124,6 +134,8 @@ class GPOptimizer(Optimizer):
             )
         if initial != int(initial) or initial < 0:
             raise ValueError(f"Expected initial to be 0, 1, 2, ... actions. Got {initial}.")
+        if failures not in get_args(Failures):
+            raise ValueError(f"Expected failures 'learn', 'nan' or 'ignore'. Got {failures!r}.")
         if self.goals.num_objectives > 1 and not isinstance(acquisition, UCB | AtPresent):
             raise ValueError(
                 "Expected an acquisition function of BoTorch for several objectives, or UCB, whose "
@@ -133,6 +145,11 @@ class GPOptimizer(Optimizer):
         self.acquisition = acquisition
         self.pending = Hallucinate() if pending is None else pending
         self.initial = initial
+        self.failures = failures
+        # The newest trials that ended, with 1 for those that succeeded and 0 for the others.
+        self._ended = Observations.empty(self.layout.num_columns)
+        # The probability of success behind the newest ask or recommendation.
+        self._success: SuccessModel | None = None
         self._space_filling = SpaceFilling()
 
     @property
@@ -201,7 +218,6 @@ class GPOptimizer(Optimizer):
             ValueError: if there are several objectives, for which there is :meth:`front`.
         """
         with self._one_call("recommend"):
-            self._check_is_single()
             context, t = self._check_context(context), self._time_of(t)
             space = self._space_of(choices)
             self._look_at(t)
@@ -223,7 +239,6 @@ class GPOptimizer(Optimizer):
             BotorchTensorDimensionError: if no contexts were declared, or their size is wrong.
         """
         with self._one_call("policy"):
-            self._check_is_single()
             declared = self.contexts
             if declared is None:
                 raise BotorchTensorDimensionError(
@@ -269,7 +284,7 @@ class GPOptimizer(Optimizer):
             space = self._space_of(choices)
             self._look_at(t)
             ask_context = self._ask_context(t, context, space, copy_of(self.generator))
-            X = pareto_actions(*self._standardized, ask_context, num_points)
+            X = pareto_actions(self._feasibility, ask_context, num_points)
             return [self._outlook(x, t, context) for x in X.split(1)]
 
     def drift(self, outcome: str | None = None) -> DriftEstimate:
@@ -288,10 +303,7 @@ class GPOptimizer(Optimizer):
             raise ValueError(f"Expected one of {', '.join(self.goals.names)}. Got {outcome!r}.")
         with self._one_call("drift"):
             place = 0 if outcome is None else self.goals.names.index(outcome)
-            model = self.outcome_models[place]
-            fitter = model.posterior_state.fitter.copy()
-            observations = model.observations_at(self._present[0])
-            fitter.fit(observations, model.num_told, copy_of(self.generator))
+            fitter = self.outcome_models[place].fitter_at(self._present[0], self.generator)
         return estimate_drift(fitter, None if self.time_scale is None else self.time_scale.unit)
 
     def _choose(
@@ -303,27 +315,37 @@ class GPOptimizer(Optimizer):
         with threads_for(len(rows)):
             for each in self.outcome_models:
                 each.discard(t, self._newest_observed[0])
+            self._success = self._success_at(t)
+            ask_context = self._ask_context(t, context, search_space, self.generator)
             # Before a fit draws from the generator, so that the start does not depend on fits.
-            start = self._next_start(search_space) if self._is_starting() else None
+            start = self._next_start(search_space, ask_context) if self._is_starting() else None
             open_rows = [self._row(each) for each in self._open.values() if each.informative]
             for each, sign in zip(self.outcome_models, self._signs.tolist(), strict=True):
                 each.condition(t, open_rows, self.pending, self.generator, sign)
             if start is not None:
                 return start
-            ask_context = self._ask_context(t, context, search_space, self.generator)
-            acq_function = self._acquisition_function(ask_context)
+            observations = standardized(ask_context.observations, self._newest[0].transform)
+            ask_context = replace(ask_context, observations=observations)
+            acq_function = acquisition_of(self.acquisition, self._feasibility, ask_context)
             if isinstance(acq_function, DrawnValues):
                 # Its values are known at the candidates alone.
                 return acq_function.best()
             joint = q if q > 1 and self._chooses_jointly else 1
             return maximize(acq_function, search_space, ask_context, self.generator, joint)
 
-    def _next_start(self, search_space: SearchSpace) -> Tensor | None:
+    def _next_start(self, search_space: SearchSpace, ask_context: AskContext) -> Tensor | None:
         """Return the next space-filling action of a set; None where all choices were tried."""
-        first, d = self.outcome_models[0], self.layout.num_actions
-        tried = [first.observations.X[:, :d], *(trial.X for trial in self.open_trials)]
-        tried += [row[:, :d] for row in first.lost_rows]
-        return self._space_filling.next(search_space, torch.cat(tried), self.generator)
+        held, d = self.outcome_models[0].observations, self.layout.num_actions
+        failed = self._ended.X[self._ended.Y.squeeze(-1) == 0]
+        tried = torch.cat([held.X[:, :d], failed[:, :d], *(each.X for each in self.open_trials)])
+        for _ in range(MAX_STARTS):
+            X = self._space_filling.next(search_space, tried, self.generator)
+            if X is None or self._success is None:
+                break
+            tried = torch.cat([tried, X])
+            if self._success.log_probability(ask_context.rows(X)) >= math.log(0.5):
+                break
+        return X
 
     def _is_starting(self) -> bool:
         """Return whether too little was tried yet to learn from."""
@@ -332,45 +354,19 @@ class GPOptimizer(Optimizer):
     def _ask_context(
         self, t: float, context: Tensor | None, search_space: SearchSpace, generator: Generator
     ) -> AskContext:
-        return AskContext(
-            round=self._num_trials + 1,
-            t=t,
-            context=context,
-            layout=self.layout,
-            observations=self.outcome_models[0].observations,
-            search_space=search_space,
-            generator=generator,
-        )
+        number, held = self._num_trials + 1, self.outcome_models[0].observations
+        return AskContext(number, t, context, self.layout, held, search_space, generator)
 
-    def _acquisition_function(self, ask_context: AskContext) -> AcquisitionFunction:
-        newest = self.outcome_models[0].newest
-        assert newest is not None
-        observations = standardized(ask_context.observations, newest.transform)
-        ask_context = replace(ask_context, observations=observations)
-        if len(self.outcome_models) == 1 and not self.goals.limits:
-            return self.acquisition(newest.model, ask_context)
-        models, goals = self._standardized
-        if goals.limits and len(observations) > 0:
-            # Incumbents and baselines are actions that are feasible now, more probably than not;
-            # without such, the one that most probably is.
-            with torch.no_grad():
-                rows = ask_context.rows_observed().unsqueeze(-2)
-                feasibility = goals.log_feasibility(models, rows)
-            enough = min(math.log(0.5), feasibility.max().item())
-            ask_context = replace(ask_context, observations=observations[feasibility >= enough])
-        if goals.num_objectives == 1:
-            acq_function = self.acquisition(models[0], ask_context)
-        else:
-            acquisition = self.acquisition
-            if not isinstance(acquisition, AtPresent):
-                acquisition = AtPresent(
-                    partial(qLogNoisyExpectedHypervolumeImprovement, prune_baseline=True)
-                )
-            objectives = models[: goals.num_objectives]
-            acq_function = acquisition.of_objectives(objectives, goals, ask_context)
-        if goals.limits:
-            acq_function = constrained(acq_function, models, goals, ask_context)
-        return acq_function
+    def _success_at(self, t: float) -> SuccessModel | None:
+        """Return the probability of success at a time; None if no trial has failed lately."""
+        ended, first = self._ended, self.outcome_models[0]
+        if self.failures == "ignore" or bool(ended.Y.all()):
+            return None
+        ended = ended[ended.X[:, -1] <= t]
+        ended = ended[first.keeps(ended, t)]
+        fitter = first.posterior_state.fitter
+        drifts = fitter.forgetting_rate != 0
+        return None if ended.Y.all() else SuccessModel(ended, fitter.bounds, drifts)
 
     @property
     def _chooses_jointly(self) -> bool:
@@ -378,40 +374,40 @@ class GPOptimizer(Optimizer):
         return self.goals.num_objectives > 1 or takes_batches
 
     @property
-    def _standardized(self) -> tuple[list[Model], Goals]:
-        """The posteriors behind the newest ask or recommendation, and the goals in their units."""
-        newest = [each.newest for each in self.outcome_models if each.newest is not None]
-        goals = self.goals.standardized([each.transform for each in newest])
-        return [each.model for each in newest], goals
+    def _newest(self) -> list[StandardizedModel]:
+        """The posterior of each outcome behind the newest ask or recommendation."""
+        return [each.newest for each in self.outcome_models if each.newest is not None]
+
+    @property
+    def _feasibility(self) -> Feasibility:
+        """What is feasible, by these, in their units."""
+        goals = self.goals.standardized([each.transform for each in self._newest])
+        return Feasibility([each.model for each in self._newest], goals, self._success)
 
     def _look_at(self, t: float) -> None:
         """Have the models be those of an ask at ``t`` without pending trials."""
+        self._success = self._success_at(t)
         for each in self.outcome_models:
             each.look_at(t, self.generator)
 
-    def _check_is_single(self) -> None:
+    def _best(self, t: float, context: Tensor | None, search_space: SearchSpace) -> Recommendation:
         if self.goals.num_objectives > 1:
             raise ValueError(
                 "Expected one objective: of several, front() returns the best compromises. Got "
                 f"{', '.join(self.goals.names[: self.goals.num_objectives])}."
             )
-
-    def _best(self, t: float, context: Tensor | None, search_space: SearchSpace) -> Recommendation:
         ask_context = self._ask_context(t, context, search_space, copy_of(self.generator))
-        models, goals = self._standardized
         # The posterior mean, which has a closed form where the upper bound has one.
         mean = UCB(ConstantBeta(0.0), edge_correction=True)
-        acq_function = mean(models[0], ask_context)
-        if goals.limits:
-            acq_function = constrained(acq_function, models, goals, ask_context)
+        acq_function = mean(self._newest[0].model, ask_context)
+        acq_function = allowed(acq_function, self._feasibility, ask_context)
         X = maximize(acq_function, search_space, ask_context, copy_of(self.generator))
         return self._outlook(X, t, context)
 
     def _outlook(self, X: Tensor, t: float, context: Tensor | None) -> Recommendation:
         """Return what the newest models expect of an action."""
         row = self.layout.rows(X, t, context)
-        newest = [each.newest for each in self.outcome_models if each.newest is not None]
-        moments = [each.moments(row) for each in newest]
+        moments = [each.moments(row) for each in self._newest]
         (mean, deviation), *others = (
             (sign * mean, math.sqrt(variance))
             for sign, (mean, variance) in zip(self._signs.tolist(), moments, strict=True)
@@ -424,22 +420,16 @@ class GPOptimizer(Optimizer):
             context,
             self.minimize,
             self.labels,
-            feasibility=self._feasibility(row) if self.goals.limits else None,
             others=dict(zip(self.goals.names[1:], others, strict=True)),
+            **self._feasibility.probabilities(row),
         )
-
-    def _feasibility(self, row: Tensor) -> float:
-        """Return the probability that all constraints hold at a row, ``1 x d``."""
-        models, goals = self._standardized
-        with torch.no_grad():
-            return goals.log_feasibility(models, row.unsqueeze(-2)).exp().item()
 
     def _judge(self, trial: Trial) -> Trial:
         if self._is_starting():
             return trial
         row = self._row(trial)
-        if self.goals.limits:
-            trial = replace(trial, feasibility=self._feasibility(row))
+        feasibility = self._feasibility.probabilities(row)["feasibility"]
+        trial = replace(trial, feasibility=feasibility)
         judged = [each.admit(trial, row) for each in self.outcome_models]
         trials = [each for each, _ in judged]
         gains = [each.information_gain for each in trials if each.information_gain is not None]
@@ -463,10 +453,17 @@ class GPOptimizer(Optimizer):
     def _learn(self, trial: Trial, observation: Observations) -> None:
         for place, model in enumerate(self.outcome_models):
             model.learn(trial, observation.outcome(place))
+        self._end(trial, 1.0)
 
     def _forget(self, trial: Trial) -> None:
         for model in self.outcome_models:
-            model.lose(trial, self._row(trial))
+            model.forget(trial)
+        self._end(trial, 0.0)
+
+    def _end(self, trial: Trial, success: float) -> None:
+        """Note that a trial has ended, 1 with success."""
+        ended = Observations(self._row(trial), torch.tensor([[success]], dtype=torch.float64))
+        self._ended = self._ended.append(ended)[-MAX_ENDED:]
 
     def _refits(self) -> list[Event]:
         events = []

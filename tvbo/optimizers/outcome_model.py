@@ -13,9 +13,9 @@ from botorch.exceptions.errors import InputDataError
 from torch import Generator, Tensor
 from torch.nn.functional import pad
 
-from tvbo.fit.model_fitter import RefitNever
+from tvbo.fit.model_fitter import ModelFitter, RefitNever
 from tvbo.models.scale import StandardizedModel
-from tvbo.optimizers.pending import FailuresAtWorst, Pending
+from tvbo.optimizers.pending import Pending
 from tvbo.optimizers.posterior_state import PosteriorState
 from tvbo.randomness import copy_of
 from tvbo.retention import KeepAll, Prediction, Rejection, Retention
@@ -24,15 +24,6 @@ from tvbo.spaces.observations import Observations
 from tvbo.trial import Trial
 
 logger = logging.getLogger("tvbo.optimizers")
-
-OUTCOMES_UNTIL_FORGIVEN = 20
-"""Number of outcomes after which a trial that failed or expired no longer counts."""
-
-MAX_LOST = 100
-"""Largest number of such trials that count, where no outcomes come: an ask costs its cube."""
-
-NEAR = 0.05
-"""Share of the range of each column within which actions and contexts are about the same."""
 
 FAR_GAP = 10.0
 """A gap between two outcomes is far if it is this many times the range of those above it."""
@@ -88,17 +79,10 @@ class OutcomeModel:
         # times of these asks.
         self._set_aside: tuple[tuple[float, Observations], ...] = ()
         self._predictions: dict[int, Prediction] = {}
-        # Of trials that failed or expired: row, number of outcomes before, whether by chance.
-        self._lost: dict[int, tuple[Tensor, int, bool]] = {}
         # Outcomes below it are winsorized in the posterior.
         self._cutoff = -math.inf
         self._has_winsorized = False
         self._fit_seen: dict[str, list[float]] | None = None
-
-    @property
-    def lost_rows(self) -> list[Tensor]:
-        """Rows of the trials that failed or expired and still count, each ``1 x d``."""
-        return [row for row, *_ in self._lost.values()]
 
     def discard(self, t: float, newest_told: float) -> None:
         """Forget the observations that retention does not keep at a time.
@@ -115,7 +99,7 @@ class OutcomeModel:
             self.observations = held
         # An outcome from later on makes sure that no ask comes before.
         self._set_aside = tuple(each for each in self._set_aside if newest_told < each[0] <= t)
-        keep = mask_of(self.retention, self.observations, self.posterior_state.last_model, t)
+        keep = self.keeps(self.observations, t)
         if not keep.all():
             self.posterior_state.drop(self.observations, keep, t)
             if t > newest_told:
@@ -125,7 +109,22 @@ class OutcomeModel:
     def observations_at(self, t: float) -> Observations:
         """Return the observations that count at a time, with outcomes as they enter the model."""
         winsorized, _ = self._winsorized(self._held(t))
-        return winsorized[mask_of(self.retention, winsorized, self.posterior_state.last_model, t)]
+        return winsorized[self.keeps(winsorized, t)]
+
+    def fitter_at(self, t: float, generator: Generator) -> ModelFitter:
+        """Return a copy of the fitter, fitted to the observations that count at a time.
+
+        Args:
+            t: The time.
+            generator: Seeds the restarts of a fit; it is not advanced.
+        """
+        fitter = self.posterior_state.fitter.copy()
+        fitter.fit(self.observations_at(t), self.num_told, copy_of(generator))
+        return fitter
+
+    def keeps(self, observations: Observations, t: float) -> Tensor:
+        """Return which observations retention keeps at a time, a mask of ``n``."""
+        return mask_of(self.retention, observations, self.posterior_state.last_model, t)
 
     def condition(
         self,
@@ -135,29 +134,25 @@ class OutcomeModel:
         generator: Generator,
         sign: float,
     ) -> None:
-        """Update the posterior, given the observations and the trials without an outcome.
+        """Update the posterior, given the observations and the open trials.
 
         Args:
             t: The time of the ask.
             open_rows: Rows of the open trials, each ``1 x d``.
-            pending: What stands in for the outcomes of these, and of those that failed.
+            pending: What stands in for the outcomes of these.
             generator: Seeds the restarts of a fit.
             sign: What outcomes were multiplied by, so that larger ones are better.
         """
-        lost = [row for row, *_ in self._lost.values()]
-        X = torch.cat([self.observations.X[:0], *open_rows, *lost])
+        X = torch.cat([self.observations.X[:0], *open_rows])
         # What lies in the future need not be counted now, nor what would be dropped when observed.
         X = X[X[:, -1] <= t]
         outcomes = Observations(X, torch.zeros(len(X), 1, dtype=torch.float64))
-        rows = X[mask_of(self.retention, outcomes, self.posterior_state.last_model, t)]
+        rows = X[self.keeps(outcomes, t)]
         rows = rows[rows[:, -1].argsort(stable=True)]
         winsorized, cutoff = self._winsorized(self.observations)
         if cutoff != self._cutoff:
             self.posterior_state.restart()
             self._cutoff = cutoff
-        failed = {tuple(row[0].tolist()) for row, _, chance in self._lost.values() if not chance}
-        if failed and pending.enabled and len(winsorized) > 0 and self.is_objective:
-            pending = FailuresAtWorst(pending, frozenset(failed), winsorized.Y.min().item())
         self.posterior_state.update(winsorized, self.num_told, generator)
         self.newest = self.posterior_state.condition(winsorized, rows, pending)
         if cutoff > -math.inf and not self._has_winsorized:
@@ -170,12 +165,13 @@ class OutcomeModel:
             t: The time.
             generator: Seeds the restarts of a fit; it is not advanced.
         """
-        state = self.posterior_state
         winsorized, cutoff = self._winsorized(self._held(t))
-        keep = mask_of(self.retention, winsorized, state.last_model, t)
+        keep = self.keeps(winsorized, t)
         is_changed = cutoff != self._cutoff or len(winsorized) > len(self.observations)
         drawn_from = copy_of(generator)
-        self.newest = state.preview(winsorized, keep, self.num_told, drawn_from, is_changed)
+        self.newest = self.posterior_state.preview(
+            winsorized, keep, self.num_told, drawn_from, is_changed
+        )
 
     def _warn_of_winsorized(self, sign: float) -> None:
         """Log that outcomes are winsorized; ``sign`` makes larger ones better."""
@@ -240,26 +236,11 @@ class OutcomeModel:
             self.observations = observations
             # What is refused makes no fit due: it would learn nothing from it.
             self.num_told += 1
-            # Failures are forgiven after many outcomes, or one of the same action and context.
-            self._lost = {
-                number: (row, before, by_chance)
-                for number, (row, before, by_chance) in self._lost.items()
-                if self.num_told - before < OUTCOMES_UNTIL_FORGIVEN
-                and not torch.equal(row[:, :-1], observation.X[:, :-1])
-            }
         self._predictions.pop(trial.id, None)
 
-    def lose(self, trial: Trial, row: Tensor) -> None:
-        """Count a trial that failed or expired, with row ``1 x d``, as pending."""
+    def forget(self, trial: Trial) -> None:
+        """Forget what was predicted of a trial whose outcome will not come."""
         self._predictions.pop(trial.id, None)
-        if not trial.informative:
-            return
-        before = torch.cat([row[:0], *self.lost_rows])
-        # What has worked may fail by chance, once.
-        by_chance = self._is_near(row, self.observations.X) and not self._is_near(row, before)
-        self._lost[trial.id] = row, self.num_told, by_chance
-        if len(self._lost) > MAX_LOST:
-            del self._lost[next(iter(self._lost))]
 
     def new_fit(self) -> dict[str, list[float]] | None:
         """Return the hyperparameters fitted since the last call; None if there were no fits."""
@@ -284,11 +265,6 @@ class OutcomeModel:
         if cutoff > -math.inf:
             observations = replace(observations, Y=observations.Y.clamp_min(cutoff))
         return observations, cutoff
-
-    def _is_near(self, row: Tensor, rows: Tensor) -> bool:
-        """Return whether one of the rows has about the same action and context."""
-        lower, upper = self.posterior_state.fitter.bounds
-        return bool(((rows - row)[:, :-1].abs() <= NEAR * (upper - lower)).all(dim=-1).any())
 
 
 def lower_cutoff(

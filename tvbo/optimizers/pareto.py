@@ -12,9 +12,8 @@ from botorch.utils.multi_objective.pareto import is_non_dominated
 from botorch.utils.sampling import sample_simplex
 from torch import Tensor
 
-from tvbo.acquisition import Goals
+from tvbo.acquisition.allowed import Feasibility, allowed
 from tvbo.acquisition.at_present import actions_of
-from tvbo.acquisition.chance_constrained import constrained
 from tvbo.models.scale import marginals
 from tvbo.optim.maximize import maximize
 from tvbo.randomness import default_generator, draw_seed
@@ -35,17 +34,15 @@ AUGMENTATION = 0.05
 better in one objective alone would count the same."""
 
 
-def pareto_actions(
-    models: Sequence[Model], goals: Goals, ask_context: AskContext, num_points: int
-) -> Tensor:
+def pareto_actions(feasibility: Feasibility, ask_context: AskContext, num_points: int) -> Tensor:
     """Return actions whose posterior means are Pareto-optimal, of those that are feasible enough.
 
     Candidates are all actions of a finite set; otherwise the maximizers of augmented Chebyshev
     scalarizations of the means, the observed actions, and 2,048 random ones.
 
     Args:
-        models: The model of each outcome, standardized.
-        goals: Objectives and constraints, standardized.
+        feasibility: Models, goals, and how probable it is that an action is feasible and succeeds;
+            the latter is to be at least one half.
         ask_context: The present; its generator is drawn from.
         num_points: Largest number of actions; of more, those far from one another.
 
@@ -53,15 +50,15 @@ def pareto_actions(
         ``n x d``, by the first objective, the best first. Where none is feasible enough, the one
         that most probably is.
     """
-    objectives = models[: goals.num_objectives]
-    X = _candidates(objectives, models, goals, ask_context)
-    rows = ask_context.rows(X).unsqueeze(-2)
+    goals = feasibility.goals
+    objectives = feasibility.models[: goals.num_objectives]
+    X = _candidates(objectives, feasibility, ask_context)
     with torch.no_grad():
-        means = _means(objectives, rows)
-        feasibility = goals.log_feasibility(models, rows)
-    # The penalty of an optimum at the limit is rounded.
-    enough = min(math.log(goals.min_feasibility) - 0.01, feasibility.max().item())
-    X, means = X[feasibility >= enough], means[feasibility >= enough]
+        X = _probable(X, feasibility.log_success(ask_context.rows(X)), math.log(0.5))
+        # The penalty of an optimum at the limit is rounded.
+        enough = math.log(goals.min_feasibility) - 0.01
+        X = _probable(X, feasibility.log_constraints(ask_context.rows(X)), enough)
+        means = _means(objectives, ask_context.rows(X).unsqueeze(-2))
     best = is_non_dominated(means)
     X, means = X[best], means[best]
     chosen = _spread(means, num_points)
@@ -70,8 +67,13 @@ def pareto_actions(
     return found
 
 
+def _probable(X: Tensor, log_probability: Tensor, enough: float) -> Tensor:
+    """Return the actions that are probable enough, or the most probable one."""
+    return X[log_probability >= min(enough, log_probability.max().item())]
+
+
 def _candidates(
-    objectives: Sequence[Model], models: Sequence[Model], goals: Goals, ask_context: AskContext
+    objectives: Sequence[Model], feasibility: Feasibility, ask_context: AskContext
 ) -> Tensor:
     space, generator = ask_context.search_space, default_generator(ask_context.generator)
     assert space is not None
@@ -86,8 +88,7 @@ def _candidates(
     found = [actions, ask_context.observations.X[:, : ask_context.layout.num_actions]]
     for weight in torch.cat([torch.eye(k).to(weights), weights]):
         acq_function: AcquisitionFunction = _Scalarized(objectives, weight, stand_ins)
-        if goals.limits:
-            acq_function = constrained(acq_function, models, goals, ask_context)
+        acq_function = allowed(acq_function, feasibility, ask_context)
         found.append(maximize(acq_function, space, ask_context, generator))
     distinct: Tensor = torch.unique(torch.cat(found), dim=0)
     return distinct
@@ -126,7 +127,7 @@ class _Scalarized(AcquisitionFunction):
 
     def __init__(self, models: Sequence[Model], weight: Tensor, stand_ins: Tensor):
         super().__init__(models[0])
-        # Not registered, as in ChanceConstrained.
+        # Not registered, as in Allowed.
         self._parts = tuple(models), weight
         with torch.no_grad():
             means = _means(models, stand_ins)

@@ -91,24 +91,3 @@ class ConstantLiar(Pending):
     def outcomes(self, rows: Tensor, expected: Callable[[], Tensor]) -> Tensor:
         """Return the constant for each."""
         return torch.full_like(rows[:, :1], self.value)
-
-
-@dataclass(frozen=True)
-class FailuresAtWorst(Pending):
-    """Another rule, with at most the least outcome in place of those that failed.
-
-    Args:
-        pending: The rule.
-        failed: Rows of the trials that failed.
-        worst: The least outcome.
-    """
-
-    pending: Pending
-    failed: frozenset[tuple[float, ...]]
-    worst: float
-
-    def outcomes(self, rows: Tensor, expected: Callable[[], Tensor]) -> Tensor:
-        """Return the values of the rule, those that failed no larger than the least outcome."""
-        values = self.pending.outcomes(rows, expected)
-        is_failed = torch.tensor([[tuple(row) in self.failed] for row in rows.tolist()])
-        return torch.where(is_failed, values.clamp_max(self.worst), values)

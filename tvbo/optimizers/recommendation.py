@@ -34,6 +34,7 @@ class Recommendation:
         minimize: Whether smaller outcomes are better: the mean is then the smallest.
         labels: Names of the parameters, and the unit of time.
         feasibility: Probability that all constraints hold there; None without constraints.
+        probability_of_success: That a trial there does not fail; None unless one has, lately.
         others: Posterior mean and standard deviation there of further outcomes, by name.
     """
 
@@ -45,6 +46,7 @@ class Recommendation:
     minimize: bool = False
     labels: Labels = field(default=Labels(), compare=False, repr=False)
     feasibility: float | None = None
+    probability_of_success: float | None = None
     others: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
@@ -60,13 +62,14 @@ class Recommendation:
         """Return action, context, mean, standard deviation and time by column of a table.
 
         Means and standard deviations of further outcomes follow, as columns ``NAME_mean`` and
-        ``NAME_standard_deviation``, and the ``feasibility``.
+        ``NAME_standard_deviation``, and ``feasibility`` and ``probability_of_success``.
         """
         moments = {"mean": self.mean, "standard_deviation": self.standard_deviation}
         for name, (mean, deviation) in self.others.items():
             moments |= {f"{name}_mean": mean, f"{name}_standard_deviation": deviation}
-        if self.feasibility is not None:
-            moments["feasibility"] = self.feasibility
+        for name in ("feasibility", "probability_of_success"):
+            if (probability := getattr(self, name)) is not None:
+                moments[name] = probability
         return self.labels.to_row(self.X, self.t, self.context) | moments
 
 

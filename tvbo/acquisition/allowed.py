@@ -1,0 +1,215 @@
+"""An acquisition function over the actions that probably meet all constraints and succeed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import cast
+
+import numpy as np
+import torch
+from botorch.acquisition import AcquisitionFunction
+from botorch.acquisition.multi_objective import qLogNoisyExpectedHypervolumeImprovement
+from botorch.models.model import Model
+from scipy.special import expit
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from tvbo.acquisition.at_present import NUM_CANDIDATES, AtPresent, actions_of
+from tvbo.acquisition.goals import Goals
+from tvbo.acquisition.success import SuccessModel
+from tvbo.acquisition.thompson import DrawnValues
+from tvbo.acquisition.ucb import Acquisition
+from tvbo.models.closed_form import Array
+from tvbo.optim.maximize import ClosedFormAcquisition
+from tvbo.randomness import default_generator
+from tvbo.spaces import AskContext
+
+PENALTY = 100.0
+"""What a shortfall of 1 in log probability costs, in ranges of the acquisition function."""
+
+SMOOTHNESS = 0.001
+"""Shortfall within which the penalty sets in: gradients must not jump where the maximum is."""
+
+MIN_SUCCESS = 0.6
+"""Probability with which an action must succeed, if there is one that does."""
+
+WEIGHT = 0.5
+"""What 1 in log probability of success counts for, in ranges of the acquisition function."""
+
+
+@dataclass(frozen=True, eq=False)
+class Feasibility:
+    """How probably actions meet all constraints, and how probably a trial of them succeeds.
+
+    Args:
+        models: The model of each outcome, standardized.
+        goals: The constraints, standardized.
+        success: The probability of success; None while none has failed.
+    """
+
+    models: Sequence[Model]
+    goals: Goals
+    success: SuccessModel | None = None
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether there is neither a constraint nor a failure."""
+        return not self.goals.limits and self.success is None
+
+    def log_constraints(self, rows: Tensor) -> Tensor:
+        """Return the log probability that all constraints hold, ``...``, at rows ``... x d``."""
+        log_probability = self.goals.log_feasibility(
+            self.models, rows.reshape(-1, 1, rows.shape[-1])
+        )
+        return log_probability.view(rows.shape[:-1])
+
+    def log_success(self, rows: Tensor) -> Tensor:
+        """Return the log probability of success, ``...``, at rows ``... x d``."""
+        if self.success is None:
+            return rows.new_zeros(rows.shape[:-1])
+        return self.success.log_probability(rows)
+
+    def probabilities(self, row: Tensor) -> dict[str, float | None]:
+        """Return both at a row, ``1 x d``, by name; None without constraint or failure."""
+        with torch.no_grad():
+            feasibility = self.log_constraints(row).exp().item() if self.goals.limits else None
+            success = None if self.success is None else self.log_success(row).exp().item()
+        return {"feasibility": feasibility, "probability_of_success": success}
+
+
+class Allowed(AcquisitionFunction):
+    r"""An acquisition function less what an action may break.
+
+    With :math:`p(x)` the probability that all constraints hold at an action now, the action that
+    maximizes :math:`\alpha` among those with :math:`p(x) \geq p_0` is found as the maximum of
+
+    .. math:: \alpha(x) - w \max(0, \log p_0 - \log p(x)),
+
+    an exact penalty whose corner is rounded. Where no action reaches :math:`p_0`, its maximum is
+    near that of :math:`p`. The probability of success :math:`s(x)` is required in the same way to
+    be 0.6, and :math:`v \log s(x)` is added, by which a failure is weighed against a gain: ``v`` is
+    1 where :math:`\alpha` is a logarithm, such as of an expected improvement, whose product with
+    :math:`s` is meant; else half the range of :math:`\alpha`.
+
+    Args:
+        acq_function: :math:`\alpha`, over rows ``b x q x d``; in a batch shortfalls add up, and the
+            average of :math:`\log s` counts.
+        feasibility: :math:`p` and :math:`s`.
+        ask_context: The present; its actions say how far :math:`\alpha` ranges.
+    """
+
+    def __init__(
+        self, acq_function: AcquisitionFunction, feasibility: Feasibility, ask_context: AskContext
+    ):
+        super().__init__(acq_function.model)
+        self.raw_samples = getattr(acq_function, "raw_samples", None)
+        # Not registered: acquisition functions are moved to the device of ``X`` at each call.
+        self._parts = acq_function, feasibility
+        spread = _range_of(acq_function, ask_context)
+        self.penalty = PENALTY * spread
+        self.weight = 1.0 if getattr(acq_function, "_log", False) else WEIGHT * spread
+
+    def forward(self, X: Tensor) -> Tensor:
+        """Return the values, ``b``, at rows ``b x q x d``."""
+        acq_function, feasibility = self._parts
+        log_success = feasibility.log_success(X)
+        value: Tensor = acq_function(X) + self.weight * log_success.mean(dim=-1)
+        least = feasibility.goals.min_feasibility
+        for log_probability, p in (
+            (log_success, MIN_SUCCESS),
+            (feasibility.log_constraints(X), least),
+        ):
+            missing = (math.log(p) - log_probability) / SMOOTHNESS
+            value = value - self.penalty * SMOOTHNESS * softplus(missing).sum(dim=-1)
+        return value
+
+
+class ClosedFormAllowed(Allowed):
+    """The same in closed form, of an acquisition function in closed form without constraints."""
+
+    def value_and_gradient(self, X: Array) -> tuple[Array, Array]:
+        """Return the values ``b`` at rows ``b x d``, and gradients ``b x d``."""
+        acq_function, feasibility = self._parts
+        values, gradients = cast(ClosedFormAcquisition, acq_function).value_and_gradient(X)
+        assert feasibility.success is not None
+        logs, pullback = feasibility.success.evaluate(X, with_gradients=True)
+        assert pullback is not None
+        missing = (math.log(MIN_SUCCESS) - logs) / SMOOTHNESS
+        shortfall = SMOOTHNESS * np.logaddexp(0.0, missing)
+        values = values + (self.weight * logs - self.penalty * shortfall)[0]
+        return values, gradients + pullback(self.weight + self.penalty * expit(missing))
+
+
+def allowed(
+    acq_function: AcquisitionFunction, feasibility: Feasibility, ask_context: AskContext
+) -> AcquisitionFunction:
+    """Return an acquisition function under the constraints that knows of failures.
+
+    Args:
+        acq_function: An acquisition function of the first outcome, or values drawn of it.
+        feasibility: How probable it is that an action is feasible and succeeds.
+        ask_context: The present.
+    """
+    if feasibility.is_certain:
+        return acq_function
+    if not isinstance(acq_function, DrawnValues):
+        has_form = isinstance(acq_function, ClosedFormAcquisition)
+        kind = ClosedFormAllowed if has_form and not feasibility.goals.limits else Allowed
+        return kind(acq_function, feasibility, ask_context)
+    # Its values are known at the candidates alone.
+    rows = ask_context.rows(acq_function.candidates).unsqueeze(-2)
+    with torch.no_grad():
+        values = Allowed(acq_function, feasibility, ask_context)(rows)
+    return DrawnValues(acq_function.model, acq_function.candidates, values)
+
+
+def _range_of(acq_function: AcquisitionFunction, ask_context: AskContext) -> float:
+    """Return how far an acquisition function ranges over the actions, 1 where it is constant."""
+    if isinstance(acq_function, DrawnValues):
+        actions = acq_function.candidates
+    else:
+        actions = actions_of(ask_context, default_generator(ask_context.generator))
+    # Every so many of a large finite set.
+    actions = actions[:: -(-len(actions) // NUM_CANDIDATES)]
+    with torch.no_grad():
+        values = acq_function(ask_context.rows(actions).unsqueeze(-2))
+    values = values[values.isfinite()]
+    spread: float = (values.max() - values.min()).item() if len(values) else 0.0
+    return spread or 1.0
+
+
+def acquisition_of(
+    acquisition: Acquisition, feasibility: Feasibility, ask_context: AskContext
+) -> AcquisitionFunction:
+    """Return an acquisition function at the present, of one or several objectives.
+
+    Incumbents and baselines are actions that are feasible now and succeed, more probably than not;
+    without such, the one that most probably is.
+
+    Args:
+        acquisition: Builds the acquisition function. Of several objectives, noisy expected
+            hypervolume improvement takes the place of one that is not of BoTorch.
+        feasibility: Models and goals.
+        ask_context: The present, with standardized observations.
+    """
+    models, goals = feasibility.models, feasibility.goals
+    if len(ask_context.observations) > 0 and not feasibility.is_certain:
+        rows = ask_context.rows_observed()
+        with torch.no_grad():
+            probability = feasibility.log_constraints(rows) + feasibility.log_success(rows)
+        enough = min(math.log(0.5), probability.max().item())
+        observations = ask_context.observations[probability >= enough]
+        ask_context = replace(ask_context, observations=observations)
+    if goals.num_objectives == 1:
+        acq_function = acquisition(models[0], ask_context)
+    else:
+        if not isinstance(acquisition, AtPresent):
+            acquisition = AtPresent(
+                partial(qLogNoisyExpectedHypervolumeImprovement, prune_baseline=True)
+            )
+        objectives = models[: goals.num_objectives]
+        acq_function = acquisition.of_objectives(objectives, goals, ask_context)
+    return allowed(acq_function, feasibility, ask_context)
