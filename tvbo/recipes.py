@@ -38,7 +38,7 @@ from tvbo.spaces import FiniteSpace, InputLayout, MixedSpace
 from tvbo.spaces.labels import TimeScale
 from tvbo.spaces.parameters import Category
 from tvbo.spaces.row_index import action_context_rows
-from tvbo.spaces.search_space import SearchSpace, Space, make_search_space
+from tvbo.spaces.search_space import Outside, SearchSpace, Space, make_search_space
 from tvbo.values import Table, did_you_mean
 
 __all__ = [
@@ -208,6 +208,9 @@ class ContextualGPOptions(GPOptions, total=False):
         context_bounds: Range of the contexts: a ``2 x c`` tensor, or ``c`` pairs (lower, upper), or
             parameters by name. Give either this or ``contexts``.
         contexts: All contexts, ``m x c``, or a table or names as of ``choices``.
+        contexts_outside: What to do with a context outside of ``context_bounds``, which are then
+            numbers without names: ``"refuse"`` it, ``"clip"`` it to the bounds, or ``"extend"``:
+            take it as it is, since bounds only scale the model. None is ``"refuse"``.
         structure: ``"product"``, ``"additive"`` or ``"both"``, as in
             :class:`tvbo.kernels.ContextActionKernel`; ``"both"`` has scales to learn. None is
             ``"product"``.
@@ -225,6 +228,7 @@ class ContextualGPOptions(GPOptions, total=False):
 
     context_bounds: Space | None
     contexts: Table | None
+    contexts_outside: Outside | None
     structure: Structure | None
     action_kernel: Kernel | None
     context_kernel: Kernel | None
@@ -629,7 +633,12 @@ def _acquisition(own: Acquisition, options: GPOptions, goals: Goals) -> Acquisit
 
 def _context_space(options: ContextualGPOptions, search_space: SearchSpace) -> SearchSpace:
     """Return the declared contexts, for which the kernels are made."""
-    contexts = make_search_space(options.get("context_bounds"), options.get("contexts"), "context")
+    contexts = make_search_space(
+        options.get("context_bounds"),
+        options.get("contexts"),
+        "context",
+        options.get("contexts_outside"),
+    )
     structure = options.get("structure")
     kernels = options.get("action_kernel"), options.get("context_kernel")
     has_parts = kernels != (None, None) or structure not in (None, "product")

@@ -1,5 +1,8 @@
 """The loop with contexts where numbers are extreme, or what was declared does not fit."""
 
+import math
+from functools import partial
+
 import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
@@ -34,6 +37,23 @@ def test_certain_repeats_under_a_large_kernel_do_not_end_a_loop(actions, context
     for t in range(6):
         optimizer.tell(optimizer.attach(here, float(t), context=here), 3.0, Yvar=0.0)
     assert optimizer.ask(t=6.0, context=here).id == 7
+
+
+@pytest.mark.parametrize(("outside", "seen"), [("clip", 1.0), ("extend", 1.5)])
+def test_a_context_outside_of_its_bounds_is_clipped_or_extends_them(outside, seen):
+    make = partial(recipes.tv_cgp_ucb, bounds=UNIT, context_bounds=UNIT)
+    optimizer = make(contexts_outside=outside)
+    for t in range(1, 13):
+        trial = optimizer.ask(t=t, context=[t / 8])
+        optimizer.tell(trial, math.sin(trial.X.item() + t / 8))
+    assert trial.context.tolist() == [seen]
+    assert optimizer.recommend(context=[1.5]).context.tolist() == [seen]
+    with pytest.raises(InputDataError):
+        make().ask(t=1, context=[1.5])
+    with pytest.raises(ValueError, match="clipped"):
+        make(contexts_outside="clipped")
+    with pytest.raises(ValueError, match=outside):
+        recipes.tv_cgp_ucb(bounds=UNIT, contexts=UNIT, contexts_outside=outside)
 
 
 def test_task_kernels_that_cannot_take_what_is_declared_are_refused_at_once():

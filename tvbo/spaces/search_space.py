@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, cast
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import torch
@@ -30,6 +30,9 @@ Bounds = Tensor | np.ndarray | Sequence[Sequence[float]]
 
 Space = Bounds | Mapping[str, Any] | Parameters
 """Bounds, or parameters by name, as read by :meth:`tvbo.spaces.Parameters.of`."""
+
+Outside = Literal["refuse", "clip", "extend"]
+"""What to do with a row outside of a box."""
 
 MOST_COMBINATIONS = 1_000
 """Number of combinations of integers and categories up to which they are a finite set."""
@@ -157,6 +160,7 @@ class Box(RowSpace):
             upper), as read by ``as_bounds``. Those of contexts may be equal.
         parameters: Names and types of the parameters; None where rows are tensors.
         name: What a row is, ``"action"`` or ``"context"``.
+        outside: Whether a row outside is refused, clipped to the bounds, or taken as it is.
 
     Attributes:
         num_restarts: Starts of ``optimize_acqf``.
@@ -171,8 +175,14 @@ class Box(RowSpace):
     num_restarts = 4
     raw_samples = 64
 
-    def __init__(self, bounds: Bounds, parameters: Parameters | None = None, name: str = "action"):
-        self.parameters, self.name = parameters, name
+    def __init__(
+        self,
+        bounds: Bounds,
+        parameters: Parameters | None = None,
+        name: str = "action",
+        outside: Outside = "refuse",
+    ):
+        self.parameters, self.name, self.outside = parameters, name, outside
         argument = "bounds" if name == "action" else f"{name}_bounds"
         self.bounds = as_bounds(argument, bounds, constant=name == "context")
         self.dim = self.bounds.shape[-1]
@@ -188,8 +198,10 @@ class Box(RowSpace):
         check_finite(self.name, X)
         lower, upper = bounds = self.bounds
         slack = SINGLE_PRECISION * bounds.abs().amax(dim=0)
+        if self.outside == "extend":
+            return X
         outside = ((lower - slack > X) | (upper + slack < X)).any(dim=-1)
-        if outside.any():
+        if outside.any() and self.outside == "refuse":
             raise InputDataError(
                 f"Expected each {self.name} within bounds {bounds.tolist()}. "
                 f"Got {X[outside][0].tolist()}."
@@ -314,7 +326,10 @@ class AskContext:
 
 
 def make_search_space(
-    bounds: Space | None, choices: Table | None, name: str = "action"
+    bounds: Space | None,
+    choices: Table | None,
+    name: str = "action",
+    outside: Outside | None = None,
 ) -> SearchSpace:
     """Return a box, a mixed space or a finite set.
 
@@ -323,14 +338,24 @@ def make_search_space(
             are a finite set of actions.
         choices: All rows of a finite set.
         name: What a row is, ``"action"`` or ``"context"``.
+        outside: What to do with a row outside of bounds; only where these are numbers without
+            names. None is ``"refuse"``.
 
     Raises:
-        ValueError: unless exactly one was given.
+        ValueError: unless exactly one was given, or if ``outside`` is another word or does not go
+            with what was given.
         InputDataError: if names, types or values are not as expected.
     """
     if (bounds is None) == (choices is None):
         both = "bounds or choices" if name == "action" else "context_bounds or contexts"
         raise ValueError(f"Expected either {both}. Got {'neither' if bounds is None else 'both'}.")
+    outside = outside or "refuse"
+    has_names = bounds is None or isinstance(bounds, Mapping | Parameters)
+    if outside not in get_args(Outside) or (has_names and outside != "refuse"):
+        raise ValueError(
+            "Expected 'refuse' for what is outside, or of bounds without names 'clip' or 'extend'. "
+            f"Got {outside!r}."
+        )
     if isinstance(choices, Mapping | Parameters):
         parameters = Parameters.of(choices)
         return FiniteSpace(parameters.combinations(), parameters, name)
@@ -340,7 +365,7 @@ def make_search_space(
     if choices is not None:
         return FiniteSpace(cast("Tensor", choices), name=name)
     if not isinstance(bounds, Mapping | Parameters):
-        return Box(cast("Bounds", bounds), name=name)
+        return Box(cast("Bounds", bounds), name=name, outside=outside)
     parameters = Parameters.of(bounds)
     if parameters.is_continuous:
         return Box(parameters.bounds, parameters, name)
