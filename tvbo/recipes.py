@@ -557,12 +557,6 @@ def _build(
     """
     given: ContextualGPOptions = {**options}
     _check_names(recipe, given, ContextualGPOptions if has_contexts else GPOptions)
-    retention = given.get("retention")
-    if _learns_on_box(given):
-        given["temporal_kernel"] = "auto"
-        if retention is None and admission is None:
-            limit = DEFAULT_STATIC_LIMIT if forgetting_rate == 0 else DEFAULT_LIMIT
-            retention = SizeLimit(limit)
     goals = Goals.of(
         given.get("objectives"),
         given.get("constraints"),
@@ -572,10 +566,17 @@ def _build(
     search_space = make_search_space(given.get("bounds"), given.get("choices"))
     contexts = _context_space(given, search_space) if has_contexts else None
     spaces = [each for each in (search_space, contexts) if each is not None]
+    layout = InputLayout(search_space.dim, 0 if contexts is None else contexts.dim)
+    retention = given.get("retention")
+    if _learns_on_box(given):
+        given["temporal_kernel"] = "auto"
+        if retention is None and admission is None:
+            limit = DEFAULT_STATIC_LIMIT if forgetting_rate == 0 else DEFAULT_LIMIT
+            retention = SizeLimit(limit, context_columns=tuple(layout.context_features))
     models = []
     for place in range(len(goals.names)):
         fitter = ModelFitter(
-            InputLayout(search_space.dim, 0 if contexts is None else contexts.dim),
+            layout,
             torch.cat([each.bounds for each in spaces], dim=-1),
             covar_module=given.get("covar_module"),
             forgetting_rate=forgetting_rate,

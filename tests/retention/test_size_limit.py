@@ -33,18 +33,23 @@ def observed(n, generator, own_noise=False):
     return Observations(torch.cat([X, t], dim=-1), Y, Yvar)
 
 
-def by_refits(observations, rate=RATE, t=NOW):
-    """A model of all, and one without each: variances of the function at present."""
+def by_refits(observations, rate=RATE, t=NOW, contexts=None):
+    """A model of all, and one without each: variances of the function at present.
+
+    With contexts, values of the second column, the mean over these.
+    """
     told = []
     for i in range(len(observations)):
         others = torch.arange(len(observations)) != i
-        present = observations.X[i : i + 1].clone()
+        present = observations.X[i].expand(1 if contexts is None else len(contexts), -1).clone()
         present[:, -1] = t
+        if contexts is not None:
+            present[:, 1] = contexts
         with torch.no_grad():
-            with_it = dense(observations, rate).posterior(present).variance.item()
-            without = dense(observations[others], rate).posterior(present).variance.item()
-        told.append(0.5 * math.log(without / with_it))
-    return torch.tensor(told, dtype=torch.float64)
+            with_it = dense(observations, rate).posterior(present).variance
+            without = dense(observations[others], rate).posterior(present).variance
+        told.append(0.5 * (without / with_it).log().mean())
+    return torch.stack(told)
 
 
 @pytest.mark.parametrize("own_noise", [False, True])
@@ -55,6 +60,20 @@ def test_information_is_that_of_refits(generator, rate, own_noise):
     expected = by_refits(observations, rate)
     told = marginal_information(dense(observations, rate), observations, NOW)
     torch.testing.assert_close(told, expected, rtol=0, atol=1e-8)
+
+
+def test_with_contexts_it_is_about_those_of_the_newest_observations(generator):
+    observations = observed(18, generator)
+    newest = observations.X[observations.X[:, -1].argsort()[-10:], 1].unique()
+    assert 1 < len(newest) < len(observations.X[:, 1].unique()) + 1
+    told = marginal_information(dense(observations), observations, NOW, (1,))
+    expected = by_refits(observations, contexts=newest)
+    torch.testing.assert_close(told, expected, rtol=0, atol=1e-8)
+    # Those without the least of it stay.
+    kept = SizeLimit(17, slack=0.0, context_columns=(1,)).keep(
+        observations, dense(observations), NOW
+    )
+    assert (~kept).nonzero().tolist() == [[int(expected.argmin())]]
 
 
 def test_without_drift_it_is_the_entropy_that_admits_a_point(generator):

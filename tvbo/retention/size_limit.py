@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,6 +24,10 @@ TIED = 1e-5
 dropped: with noise at its floor, rounding is 1e8 times as large as in the covariance."""
 
 
+NUM_EXPECTED = 10
+"""Number of newest observations whose contexts are those to expect."""
+
+
 @dataclass(frozen=True)
 class SizeLimit(Retention):
     r"""Keep at most ``limit`` observations, the most informative ones about the present.
@@ -32,6 +37,9 @@ class SizeLimit(Retention):
     and so on, one at a time: of two near-duplicates only the first has little information. Of
     observations that differ by 1e-5 nats at most, the oldest is dropped. Outcomes observed during a
     round are counted when the next one begins.
+
+    With contexts, the function is looked at in each of those to expect, the contexts of the ten
+    newest observations, and the information is the mean over these.
 
     The information of ``n`` observations costs :math:`O(n^3)`, each drop another :math:`O(n^2)`.
     Therefore ``slack`` frees several places at once: once more than ``limit`` are held, all but
@@ -44,6 +52,8 @@ class SizeLimit(Retention):
     Args:
         limit: Largest number of observations in the model.
         slack: Share of ``limit`` that is freed at once, in [0, 1).
+        context_columns: The columns of a row that are contexts; with none, an observation is
+            informative about its own context.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -51,6 +61,7 @@ class SizeLimit(Retention):
 
     limit: int
     slack: float = 0.1
+    context_columns: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         whole = isinstance(self.limit, int) and not isinstance(self.limit, bool)
@@ -74,7 +85,7 @@ class SizeLimit(Retention):
         if model is None:
             kept[oldest_first[:excess]] = False
             return kept
-        held = _HeldObservations(model, observations, t)
+        held = _HeldObservations(model, observations, t, self.context_columns)
         for _ in range(excess):
             information = held.information().masked_fill(~kept, math.inf)[oldest_first]
             is_tied = information <= information.min() + TIED
@@ -84,7 +95,9 @@ class SizeLimit(Retention):
         return kept
 
 
-def marginal_information(model: Model, observations: Observations, t: float) -> Tensor:
+def marginal_information(
+    model: Model, observations: Observations, t: float, context_columns: Sequence[int] = ()
+) -> Tensor:
     r"""Return the information of each observation about the present, given all others.
 
     It is about the function at the observation's own action now:
@@ -107,6 +120,7 @@ def marginal_information(model: Model, observations: Observations, t: float) -> 
         observations: Rows ``[action | context | time]``, with their own noise variances, or that
             of the model.
         t: The present time.
+        context_columns: As of :class:`SizeLimit`.
 
     Returns:
         Information in nats, ``n``.
@@ -117,7 +131,7 @@ def marginal_information(model: Model, observations: Observations, t: float) -> 
     """
     if len(observations) == 0:
         return observations.X.new_zeros(0)
-    return _HeldObservations(model, observations, t).information()
+    return _HeldObservations(model, observations, t, context_columns).information()
 
 
 class _HeldObservations:
@@ -126,14 +140,20 @@ class _HeldObservations:
     Dropped observations remain as rows without meaning.
     """
 
-    def __init__(self, model: Model, observations: Observations, t: float):
-        X = observations.X
-        present = X.clone()
-        present[:, -1] = t
-        prior = prior_covariance(model, present, present).diagonal()
+    def __init__(
+        self, model: Model, observations: Observations, t: float, context_columns: Sequence[int]
+    ):
+        X, columns = observations.X, list(context_columns)
+        newest = X[X[:, -1].argsort(stable=True, descending=True)[:NUM_EXPECTED]]
+        expected = newest[:, columns].unique(dim=0) if columns else X.new_empty(1, 0)
+        # The actions in each context to expect, now: contexts before observations.
+        present = X.repeat(len(expected), 1, 1)
+        present[..., -1] = t
+        present[..., columns] = expected.unsqueeze(1)
+        prior = torch.stack([prior_covariance(model, each, each).diagonal() for each in present])
         covar = prior_covariance(model, X, X)
         self.scale = max(prior.max().item(), covar.diagonal().max().item())
-        noise = torch.full_like(prior, noise_variance(model))
+        noise = torch.full_like(X[:, -1], noise_variance(model))
         if observations.Yvar is not None:
             noise = observations.Yvar.squeeze(-1)
         # If all prior variances are 0, the information is 0 for any positive noise.
@@ -145,26 +165,28 @@ class _HeldObservations:
                 "Expected a covariance that is positive semi-definite, to 1e-8 of its largest "
                 f"variance. Got one that is not, of {len(X)} observations."
             )
-        V = torch.linalg.solve_triangular(root, prior_covariance(model, X, present), upper=False)
+        cross = prior_covariance(model, X, present.flatten(0, 1))
+        V = torch.linalg.solve_triangular(root, cross, upper=False)
         self.total = covar.diagonal()
         self.precision = torch.cholesky_inverse(root)
-        # Weights of the outcomes (rows) in the present mean at each action (columns).
-        self.weights = torch.linalg.solve_triangular(root.mT, V, upper=True)
-        self.variance = prior - V.square().sum(dim=0)
+        # Weights of the outcomes (rows) in the present mean in each context at each action.
+        weights = torch.linalg.solve_triangular(root.mT, V, upper=True)
+        self.weights = weights.view(-1, *prior.shape)
+        self.variance = prior - V.square().sum(dim=0).view(prior.shape)
 
     def information(self) -> Tensor:
         """Return the information of each observation in nats, ``n``."""
-        own_weight = self.weights.diagonal()
+        own_weight = self.weights.diagonal(dim1=0, dim2=2)
         # Up to rounding, the variance of an outcome given the others is at most its own.
         own_precision = torch.maximum(self.precision.diagonal(), 1 / self.total)
         least = torch.finfo(own_weight.dtype).eps * self.scale or 1.0
         variance = self.variance.clamp_min(least)
-        return torch.log1p(own_weight.square() / (own_precision * variance)) / 2
+        return torch.log1p(own_weight.square() / (own_precision * variance)).mean(dim=0) / 2
 
     def drop(self, i: int) -> None:
         """Remove observation ``i`` by a rank-one downdate of the inverse covariance."""
         column, weights = self.precision[:, i].clone(), self.weights[i].clone()
         own = torch.maximum(column[i], 1 / self.total[i])
         self.variance = self.variance + weights.square() / own
-        self.weights -= torch.outer(column, weights / own)
+        self.weights -= column[:, None, None] * (weights / own)
         self.precision -= torch.outer(column, column / own)
