@@ -352,15 +352,13 @@ def output_dimensions(model: SingleTaskGP, aug_batch_shape: torch.Size) -> dict[
     depth = len(aug_batch_shape)
     dimensions = {}
     for prefix, module in model.named_modules():
-        own = dict(module.named_parameters(recurse=False))
-        if isinstance(module, Kernel):
-            # A kernel without outputs may have m rows by coincidence, such as an m x m covariance.
-            if module.batch_shape[:depth] != aug_batch_shape:
-                continue
-            if isinstance(module, BatchKernel):
-                held = module.named_buffers(recurse=False)
-                own |= {name: each for name, each in held if name != "active_dims"}
+        # A kernel without outputs may have m rows by coincidence, such as an m x m covariance.
+        if isinstance(module, Kernel) and module.batch_shape[:depth] != aug_batch_shape:
+            continue
+        own: dict[str, Tensor] = dict(module.named_parameters(recurse=False))
+        if isinstance(module, BatchKernel):
+            own |= module.named_buffers(recurse=False)
         for name, tensor in own.items():
-            if tensor.shape[:depth] == aug_batch_shape:
+            if name != "active_dims" and tensor.shape[:depth] == aug_batch_shape:
                 dimensions[f"{prefix}.{name}"] = depth - 1 - tensor.ndim
     return dimensions

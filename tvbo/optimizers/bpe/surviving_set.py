@@ -127,7 +127,8 @@ class SurvivingSet:
 
     def condition(self, X: Tensor) -> None:
         """Add an action left, ``1 x d``, to the chosen ones."""
-        place = int((self.X == X).all(dim=-1).to(torch.uint8).argmax())
+        # The nearest, since what another CPU recorded may differ in the last bits.
+        place = int((self.X - X).square().sum(dim=-1).argmin())
         if self._covar is None and len(self.X) ** 2 <= MAX_CACHED_ENTRIES:
             self._covar = to_dense(self.covar_module(self.X, self.X))
         C = self._covar
