@@ -85,9 +85,33 @@ def innovation_root(covar: Tensor, noise: Tensor, prior_variance: Tensor) -> Ten
     root, info = torch.linalg.cholesky_ex(covar + torch.diag_embed(noise))
     certain = root.diagonal(dim1=-2, dim2=-1).square() <= CERTAIN * prior_variance
     if (info > 0).any() or certain.any():
-        raise InputDataError(
-            "Expected outcomes that are not certain already. Got one whose variance is zero to "
-            "rounding: a repeat without noise, or a covariance that is not positive semi-definite."
-        )
+        raise _is_certain()
     factor: Tensor = root
     return factor
+
+
+def innovation_deviation(cross: Tensor, noise: Tensor, prior_variance: Tensor) -> Tensor:
+    """Return the standard deviation of one new outcome given all earlier ones.
+
+    Args:
+        cross: Its covariances with their innovations, ``... x k``.
+        noise: Its noise variance, ``...``.
+        prior_variance: Prior variance of the function, ``...``.
+
+    Returns:
+        ``...``.
+
+    Raises:
+        InputDataError: if it is numerically zero.
+    """
+    variance = prior_variance + noise - cross.square().sum(-1)
+    if (variance <= CERTAIN * prior_variance).any():
+        raise _is_certain()
+    return variance.sqrt()
+
+
+def _is_certain() -> InputDataError:
+    return InputDataError(
+        "Expected outcomes that are not certain already. Got one whose variance is zero to "
+        "rounding: a repeat without noise, or a covariance that is not positive semi-definite."
+    )

@@ -247,7 +247,7 @@ def test_what_stands_in_for_pending_outcomes(small, rate):
 def test_fewer_rows_explain_the_same_for_a_smooth_kernel(rate):
     choices = torch.linspace(0, 1, 400).unsqueeze(-1)
     generator = torch.Generator().manual_seed(0)
-    n, temporal = 420, one(rate)
+    n, temporal = 560, one(rate)
     place = torch.randint(400, (n,), generator=generator)
     X = torch.cat([choices[place], torch.arange(n).unsqueeze(-1) / 4], dim=-1)
     Y, Yvar = torch.randn(n, 1, generator=generator), torch.full((n, 1), 0.04)

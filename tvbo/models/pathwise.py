@@ -49,15 +49,12 @@ noise is so small that rounding makes the covariance indefinite by more than the
 on a fine grid differ by less than rounding; with the addition the Cholesky factor, which is unique,
 is continuous in the covariance as well, so that every CPU makes the same draw."""
 
-MAX_EVENTS = 1024
-"""Events up to which a draw is made from them, whatever the number of choices."""
-
 
 def draw_function(model: Model, rows: Tensor, generator: Generator, scale: float = 1.0) -> Tensor:
     """Draw a function from the joint posterior at ``n`` rows.
 
     It costs :math:`O(n^3)`; for all choices of a :class:`tvbo.models.StreamingGP`, in their order
-    and at one time, :math:`O(k^3)` in its ``k`` events where these are fewer than the states.
+    and at one time, :math:`O(k^3)` in its ``k`` rows.
 
     Args:
         model: A model of one output and no batch.
@@ -109,12 +106,9 @@ def joint_draw(posterior: Posterior, generator: Generator) -> tuple[Tensor, Tens
 
 
 def _all_choices(model: StreamingGP, rows: Tensor) -> bool:
-    """Return whether rows are all choices at one time, and few events are known of them."""
-    return (
-        torch.equal(rows[:, :-1], model.choices)
-        and bool((rows[:, -1] == rows[0, -1]).all())
-        and model.events.shape[-1] <= max(model.mean.numel(), MAX_EVENTS)
-    )
+    """Return whether rows are all choices at one time."""
+    t = rows[:, -1]
+    return torch.equal(rows[:, :-1], model.choices) and bool((t == t[0]).all())
 
 
 def has_paths(model: Model) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy, deepcopy
-from functools import partial
-from typing import Any, ClassVar, cast
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self, cast
 
 import torch
 from botorch.acquisition.objective import PosteriorTransform
@@ -19,14 +20,13 @@ from botorch.posteriors import Posterior
 from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.means import Mean
 from torch import Generator, Size, Tensor
-from torch.nn import Module, ModuleList
 
 from tvbo.kernels import TemporalDecayKernel, TemporalKernel
-from tvbo.kernels.temporal import check_markov, decay_exponent
+from tvbo.kernels.temporal import check_markov, decay_exponent, memory_length
 from tvbo.models.one_output import OneOutputModel, check_rows, one_noise_variance
 from tvbo.models.raw import RawMean, has_zero_mean, raw_kernels, raw_noise_variance, with_time
 from tvbo.models.time_varying_gp import TimeVaryingGP, make_temporal_kernel
-from tvbo.rounding import LEAST_VARIANCE, innovation_root
+from tvbo.rounding import LEAST_VARIANCE, innovation_deviation, innovation_root
 from tvbo.spaces.observations import check_finite
 from tvbo.spaces.row_index import RowIndex
 
@@ -37,81 +37,65 @@ computed when they are needed."""
 MIN_ROWS = 64
 """Least number of rows for which there is room."""
 
+MERGE_FROM = 300
+"""Rows from which it is looked whether fewer explain the same. The look costs more than it saves
+where there are few."""
+
 MAX_RANK = 1024
 """Rows up to which it is looked whether fewer explain the same."""
 
-BLOCK_EVENTS = 256
+BLOCK_EVENTS = 1024
 """Events of which the rows are made at once: a Cholesky factorization of this size costs little."""
+
+MANY_LAGS = 100
+"""Number of lags of which it is remembered what leads over them: most rounds are equally long."""
 
 NEGLIGIBLE = 1e-3
 """Share of ``tol`` up to which what a row explains is dropped: there may be many rows."""
 
-TRUNCATION = 1e-13
+TRUNCATION = 1e-12
 """Largest variance that a draw may lack, as a share of the largest prior variance."""
 
-PATH_JITTER = 1e-10
-"""Share of its variance added to the path of a draw, whose covariance over time may be singular."""
-
-UNBATCHED = ("transitions", "_noise", "_prior_variance", "_observation")
-"""What all models of a batch have in common."""
+JITTER = 1e-12
+"""Added to the variances of what a draw has beyond its prior one, which may be zero."""
 
 
-class KroneckerTerm(Module):
+class Tensors:
+    """A frozen dataclass of tensors and other things."""
+
+    def of(self, change: Callable[[Tensor], Tensor], *but: str) -> Self:
+        """Return the same with each tensor changed but some."""
+        held = {name: x for name, x in vars(self).items() if name not in but}
+        changed: Any = {name: change(x) for name, x in held.items() if isinstance(x, Tensor)}
+        new: Self = replace(cast(Any, self), **changed)
+        return new
+
+
+@dataclass(frozen=True, eq=False)
+class KroneckerTerm(Tensors):
     """One term of the prior: a kernel over the choices times a temporal kernel.
 
     Args:
-        choices: ``n x d`` inputs of the kernel.
         covar_module: The kernel over the choices, evaluated without gradients.
-        variances: Its variances of the choices, ``n``.
+        choices: ``n x d`` inputs of the kernel.
         matrix: Its covariances of the choices, ``n x n``; None computes them when they are needed.
+        variance: Variances of the choices, ``n``, those of the product.
         kernel: The temporal kernel.
         amplitude: Variance by which the product is multiplied, one number.
+        observation: Vector whose product with the state is the process, ``s``.
+        gain: Covariance of state and process times the amplitude, ``s``.
+        exponent: Of a decay, by which a lag is multiplied; the constraint of ε takes longer.
     """
 
+    covar_module: Kernel
     choices: Tensor
-    variances: Tensor
     matrix: Tensor | None
+    variance: Tensor
+    kernel: TemporalKernel
     amplitude: Tensor
     observation: Tensor
     gain: Tensor
     exponent: Tensor | None
-    _factor: Tensor | None
-
-    def __init__(
-        self,
-        choices: Tensor,
-        covar_module: Kernel,
-        variances: Tensor,
-        matrix: Tensor | None,
-        kernel: TemporalKernel,
-        amplitude: Tensor,
-    ):
-        super().__init__()
-        # Acquisitions visit all modules of their model, so that an unneeded one costs time.
-        self.covar_module = covar_module if matrix is None else None
-        self.kernel = kernel
-        observation = kernel.observation.detach().to(choices)
-        gain = amplitude * (kernel.stationary_covariance().detach().to(choices) @ observation)
-        exponent = None
-        if isinstance(kernel, TemporalDecayKernel):
-            exponent = decay_exponent(kernel.forgetting_rate.detach())
-        for name, value in (
-            ("choices", choices),
-            ("variances", variances),
-            ("matrix", matrix),
-            ("amplitude", amplitude),
-            ("observation", observation),
-            ("gain", gain),
-            ("exponent", exponent),
-            ("_factor", None),
-        ):
-            self.register_buffer(name, value, persistent=False)
-
-    def correlation(self, lag: Tensor) -> Tensor:
-        """Return the correlation of two times; with a parameter's constraint it takes longer."""
-        return (
-            self.kernel.correlation(lag) if self.exponent is None else (lag * self.exponent).exp()
-        )
 
     def transition(self, lag: Tensor) -> Tensor:
         """Return the matrices that lead to a later state."""
@@ -123,37 +107,67 @@ class KroneckerTerm(Module):
         """Return the covariances of choices ``...`` with all choices, ``... x n``."""
         if self.matrix is not None:
             return self.matrix[index]
-        return self._evaluate(index, torch.arange(len(self.choices)).to(index))
+        covar: Tensor = self.covar_module(self.choices[index], self.choices).to_dense()
+        return covar
 
     def covariances(self, first: Tensor, second: Tensor, lag: Tensor) -> Tensor:
         """Return prior covariances of choices ``... x q`` and ``... x p``, ``lag`` apart."""
-        over_time = self.amplitude * self.correlation(lag)
+        over_time = self.kernel.correlation(lag) * self.amplitude
         if self.matrix is not None:
             return over_time * self.matrix[first.unsqueeze(-1), second.unsqueeze(-2)]
-        return over_time * self._evaluate(first, second)
+        covar: Tensor = self.covar_module(self.choices[first], self.choices[second]).to_dense()
+        return over_time * covar
 
-    def factor(self) -> Tensor:
-        """Return a factor ``n x r`` of the covariance matrix of the choices, for draws.
 
-        It is a pivoted Cholesky factor, which for smooth kernels has few columns.
-        """
-        if self._factor is None:
-            rest = self.variances.clone()
-            limit, columns = TRUNCATION * rest.max(), rest.new_empty(0, len(rest))
-            while len(columns) < len(rest) and rest.max() > limit:
-                pivot = rest.argmax()
-                column = self.rows(pivot[None]).flatten() - columns[:, pivot] @ columns
-                columns = torch.cat([columns, (column / rest[pivot].sqrt()).unsqueeze(0)])
-                rest = (rest - columns[-1].square()).clamp_min(0.0)
-                rest[pivot] = 0.0
-            self._factor = columns.mT
-        return self._factor
+@dataclass(frozen=True, eq=False)
+class Stream(Tensors):
+    """What a model knows as of its newest event; replaced as a whole, so that copies may share it.
 
-    def _evaluate(self, first: Tensor, second: Tensor) -> Tensor:
-        assert self.covar_module is not None  # since the matrix is not stored
-        with torch.no_grad():
-            covar: Tensor = self.covar_module(self.choices[first], self.choices[second]).to_dense()
-            return covar
+    Args:
+        events: Index, time, outcome or what stands in for it, noise variance, and whether it is
+            pending, ``b x 5 x k``.
+        rows: Room for rows as of when they were made, ``b x capacity x S x n``.
+        transitions: What leads each row that counts from then to now.
+        mean: Mean of the states by the outcomes that came, ``b x S x n``.
+        reduction: Covariances of the states of each choice that the rows explain, ``b x S² x n``.
+        sensitivity: Derivatives of the mean by the pending outcomes, ``b x p x S x n``.
+        expected: Means of the pending outcomes by those that came, ``b x p``.
+        pending_covariance: Their covariances by those that came, ``b x p x p``.
+        given_back: Rows of pending trials that a copy without these leaves out.
+        now: Time of the newest event.
+        made: Times of the rows that count, the last ones before ``end``.
+        end: Number of rows for which there is no room any more.
+        rank: Rows that were needed when it was looked.
+    """
+
+    events: Tensor
+    rows: Tensor
+    transitions: Tensor
+    mean: Tensor
+    reduction: Tensor
+    sensitivity: Tensor
+    expected: Tensor
+    pending_covariance: Tensor
+    given_back: Tensor
+    now: float = -math.inf
+    made: tuple[float, ...] = ()
+    end: int = 0
+    rank: int = 0
+
+    @property
+    def held(self) -> Tensor:
+        """The rows that count, ``b x k x S x n``, as of when they were made."""
+        return self.rows[:, self.end - len(self.made) : self.end]
+
+    @property
+    def is_pending(self) -> Tensor:
+        """Mask of the events whose outcomes are pending."""
+        return self.events[0, 4] > 0
+
+    @property
+    def told(self) -> Tensor:
+        """Events whose outcomes came."""
+        return self.events[..., ~self.is_pending] if self.expected.shape[-1] > 0 else self.events
 
 
 class StreamingGP(OneOutputModel):
@@ -206,7 +220,6 @@ class StreamingGP(OneOutputModel):
         mean_module: Prior mean over rows ``[action | time]``; None is zero.
         tol: Weight at which an observation is forgotten.
         is_static: Whether time makes no difference.
-        num_rows: Number of rows held.
 
     Example:
         >>> model = StreamingGP(choices, RBFKernel(), forgetting_rate=0.03, noise_variance=0.01)
@@ -217,15 +230,6 @@ class StreamingGP(OneOutputModel):
     remembers_rows: ClassVar[bool] = True
     """All choices are found at once, without a search for each: they are evaluated at once."""
 
-    rows: Tensor
-    transitions: Tensor
-    mean: Tensor
-    reduction: Tensor
-    given_back: Tensor
-    sensitivity: Tensor
-    expected: Tensor
-    pending_covariance: Tensor
-    events: Tensor
     _noise: Tensor
     _prior_variance: Tensor
     _observation: Tensor
@@ -276,22 +280,20 @@ class StreamingGP(OneOutputModel):
         over_choices = [_over_choices(kernel, choices) for kernel in kernels]
         if len(kernels) == 1:
             over_choices = over_choices * len(given)
-        terms = []
-        for over_actions, over_time in zip(over_choices, given, strict=True):
-            amplitude, temporal = choices.new_ones(()), over_time
-            if isinstance(over_time, ScaleKernel):
-                amplitude = over_time.outputscale.detach().to(choices)
-                temporal = over_time.base_kernel
-            temporal = deepcopy(check_markov(temporal)).requires_grad_(False).to(choices).eval()
-            terms.append(KroneckerTerm(choices, *over_actions, temporal, amplitude))
-        self.terms = ModuleList(terms)
-        self.is_static = all(term.kernel.is_static for term in terms)
-        self.num_states = sum(term.kernel.num_states for term in terms)
-        variance = torch.stack([term.amplitude * term.variances for term in terms]).sum(dim=0)
-        observation = torch.cat([term.observation for term in terms])
+        pairs = zip(over_choices, given, strict=True)
+        self._terms = [_term(choices, *over_actions, kernel) for over_actions, kernel in pairs]
+        self.is_static = all(term.kernel.is_static for term in self._terms)
+        self.num_states = sum(term.kernel.num_states for term in self._terms)
+        self._memory = memory_length([term.kernel for term in self._terms], tol)
+        variance = torch.stack([term.variance for term in self._terms]).sum(dim=0)
+        observation = torch.cat([term.observation for term in self._terms])
         self.register_buffer("_prior_variance", variance, persistent=False)
         self.register_buffer("_observation", observation, persistent=False)
         self.register_buffer("_noise", noise)
+        # What is computed of the prior when it is first needed, for all copies: what leads over
+        # lags, and a factor.
+        self._lags: dict[float, tuple[Tensor, ...]] = {}
+        self._factor: list[Tensor] = []
         self.reset()
 
     @classmethod
@@ -331,47 +333,41 @@ class StreamingGP(OneOutputModel):
     def reset(self) -> None:
         """Discard all observations."""
         b, n, S = self._batch_shape.numel(), len(self.choices), self.num_states
-        none = self._noise.new_empty(b, 0)
-        empty = {
-            "rows": none.new_empty(b, 0, S, n),
-            # What leads each row from the time when it was made to now.
-            "transitions": none.new_empty(0, S, S),
-            # Sums over the rows, as of now: of the outcomes that came, and of all rows.
-            "mean": none.new_zeros(b, S, n),
-            "reduction": none.new_zeros(b, S * S, n),
-            # Rows of pending trials that a copy without these leaves out.
-            "given_back": none.new_empty(b, 0, S, n),
-            # Of the pending outcomes: derivatives of the mean; means and covariances by those told.
-            "sensitivity": none.new_empty(b, 0, S, n),
-            "expected": none,
-            "pending_covariance": none.new_empty(b, 0, 0),
-        }
-        for name, value in empty.items():
-            self.register_buffer(name, value, persistent=False)
-        # Index, time, outcome or what stands in for it, noise variance, whether it is pending.
-        self.register_buffer("events", none.new_empty(b, 5, 0))
-        # Number of rows, time of the newest event, rows that were needed when it was looked.
-        self.num_rows, self._now, self._rank = 0, -math.inf, 2 * MIN_ROWS
+        new = self._noise.new_zeros
+        self._stream = Stream(
+            events=new(b, 5, 0),
+            rows=new(b, 0, S, n),
+            transitions=new(0, S, S),
+            mean=new(b, S, n),
+            reduction=new(b, S * S, n),
+            sensitivity=new(b, 0, S, n),
+            expected=new(b, 0),
+            pending_covariance=new(b, 0, 0),
+            given_back=new(b, 0, S, n),
+        )
 
     def clone_without_data(self) -> StreamingGP:
         """Return the same model without observations, sharing the prior covariance."""
-        new = self.snapshot()
+        new = copy(self)
         new.reset()
         return new
 
     def snapshot(self) -> StreamingGP:
         """Return a copy with the present observations; neither changes with the other."""
-        new = copy(self)
-        new._modules = dict(self._modules)
-        new._buffers = dict(self._buffers)
+        new, stream = copy(self), self._stream
         # Without room for more rows, so that the copy makes its own.
-        new.rows = self.rows[:, : self.num_rows]
+        new._stream = replace(stream, rows=stream.rows[:, : stream.end])
         return new
 
     @property
     def choices(self) -> Tensor:
         """The choices, ``n x d``."""
         return self.row_index.choices
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows held."""
+        return len(self._stream.made)
 
     @property
     def batch_shape(self) -> Size:
@@ -387,29 +383,29 @@ class StreamingGP(OneOutputModel):
     def forgetting_rate(self) -> Tensor | None:
         """ε per unit of time, ``1``; None unless one decay in time is the temporal kernel."""
         kernel = self._terms[0].kernel
-        is_decay = len(self.terms) == 1 and isinstance(kernel, TemporalDecayKernel)
+        is_decay = len(self._terms) == 1 and isinstance(kernel, TemporalDecayKernel)
         return kernel.forgetting_rate.detach() if is_decay else None
 
     @property
     def train_inputs(self) -> tuple[Tensor]:
         """Rows of the outcomes that are not forgotten, ``batch_shape x k x (d + 1)``."""
-        return (self._rows_of(self._told),)
+        return (self._rows_of(self._stream.told),)
 
     @property
     def train_targets(self) -> Tensor:
         """These outcomes, ``batch_shape x k``."""
-        return self._told[:, 2].reshape(*self._batch_shape, -1)
+        return self._stream.told[:, 2].reshape(*self._batch_shape, -1)
 
     @property
     def X_pending(self) -> Tensor:
         """Rows of the pending trials, ``batch_shape x p x (d + 1)``."""
-        return self._rows_of(self.events[..., self._is_pending])
+        return self._rows_of(self._stream.events[..., self._stream.is_pending])
 
     @property
     def expected_outcomes(self) -> Tensor:
         """Means of the pending outcomes by those that came, ``batch_shape x p``."""
-        expected = self.expected.reshape(*self._batch_shape, -1)
-        return expected + self._prior_mean(self.X_pending)
+        expected = self._stream.expected.reshape(*self._batch_shape, -1)
+        return expected if self.mean_module is None else expected + self._prior_mean(self.X_pending)
 
     def observe(self, X: Tensor, Y: Tensor, Yvar: Tensor | None = None) -> None:
         """Add observations.
@@ -428,7 +424,7 @@ class StreamingGP(OneOutputModel):
                 negative, times differ between batch elements, or the predictive variance of an
                 outcome is numerically zero. Nothing is changed then.
         """
-        self._add(X, self._values("Y", Y, X), Yvar, is_pending=0.0)
+        self._add(X, Y, Yvar)
 
     def open(self, X: Tensor, Yvar: Tensor | None = None) -> None:
         """Add trials whose outcomes are pending.
@@ -445,7 +441,7 @@ class StreamingGP(OneOutputModel):
             BotorchTensorDimensionError: if shapes do not agree.
             InputDataError: as in :meth:`observe`.
         """
-        self._add(X, self._noise.new_tensor(math.nan), Yvar, is_pending=1.0)
+        self._add(X, None, Yvar)
 
     def tell(self, position: Tensor, Y: Tensor, Yvar: Tensor | None = None) -> None:
         """Give the outcomes of pending trials, in any order.
@@ -460,21 +456,21 @@ class StreamingGP(OneOutputModel):
             BotorchTensorDimensionError: if shapes do not agree.
             InputDataError: if a value is not finite, or ``Yvar`` is negative.
         """
-        place = self._is_pending.nonzero().squeeze(-1)[position]
-        X, shape = self.X_pending[..., position, :], (len(self.events), len(position))
-        events = self.events.clone()
-        events[:, 2, place] = self._values("Y", Y, X).reshape(shape)
+        stream, q = self._stream, len(position)
+        place = stream.is_pending.nonzero().squeeze(-1)[position]
+        events = stream.events.clone()
+        b = len(events)
+        events[:, 2, place] = self._values("Y", Y, q).reshape(b, q)
         events[:, 4, place] = 0.0
         if Yvar is not None:
-            events[:, 3, place] = self._values("Yvar", Yvar, X).reshape(shape)
-        if not torch.equal(events[:, 3], self.events[:, 3]):
-            self._make_again(events)
-            return
-        told = torch.zeros_like(self.expected[0], dtype=torch.bool).index_fill(0, position, True)
-        residual = self._residuals(events)[:, self._is_pending][:, told]
-        self.events = events
+            events[:, 3, place] = self._values("Yvar", Yvar, q).reshape(b, q)
+            if not torch.equal(events[:, 3, place], stream.events[:, 3, place]):
+                self._make_again(events)
+                return
+        told = torch.zeros_like(stream.expected[0], dtype=torch.bool).index_fill(0, position, True)
+        residual = self._residuals(events[..., stream.is_pending][..., told])
         with torch.no_grad():
-            self._learn(told, residual)
+            self._stream = _learned(replace(stream, events=events), told, residual)
 
     def discard(self, position: Tensor) -> None:
         """Take pending trials back, as if they had never been opened.
@@ -482,13 +478,14 @@ class StreamingGP(OneOutputModel):
         Args:
             position: Positions among :attr:`X_pending`, ``q``.
         """
-        place = self._is_pending.nonzero().squeeze(-1)[position]
-        if (self.weight(self._now - self.events[0, 1, place]) <= self.tol).all():
+        events = self._stream.events
+        place = self._stream.is_pending.nonzero().squeeze(-1)[position]
+        if (self._stream.now - events[0, 1, place] >= self._memory).all():
             # Outcomes that change nothing, and are forgotten with the others of their time.
             self.tell(position, self.expected_outcomes[..., position].unsqueeze(-1))
             return
-        keep = torch.ones_like(self._is_pending).index_fill(0, place, False)
-        self._make_again(self.events[..., keep])
+        keep = torch.ones_like(events[0, 1], dtype=torch.bool).index_fill(0, place, False)
+        self._make_again(events[..., keep])
 
     def stand_in(self, Y: Tensor) -> None:
         """Set what stands in for all pending outcomes.
@@ -496,20 +493,26 @@ class StreamingGP(OneOutputModel):
         Args:
             Y: Values, ``batch_shape x p``; NaN for the mean by the outcomes that came.
         """
-        self.events = self.events.clone()
-        self.events[:, 2, self._is_pending] = Y.to(self._noise).reshape(len(self.events), -1)
+        events = self._stream.events.clone()
+        events[:, 2, self._stream.is_pending] = Y.to(events).reshape(len(events), -1)
+        self._stream = replace(self._stream, events=events)
 
     def without_pending(self) -> StreamingGP:
         """Return a copy that knows the outcomes that came, and of no pending trial."""
-        new = self.snapshot()
-        if self.expected.shape[-1] == 0:
+        new, stream = self.snapshot(), self._stream
+        if stream.expected.shape[-1] == 0:
             return new
-        root = torch.linalg.cholesky(self.pending_covariance)
-        new.given_back = (root.mT @ self.sensitivity.flatten(2)).view_as(self.sensitivity)
-        new.reduction = self.reduction - _explained(new.given_back)
-        new.sensitivity, new.expected = self.sensitivity[:, :0], self.expected[:, :0]
-        new.pending_covariance = self.pending_covariance[:, :0, :0]
-        new.events = self._told
+        root = torch.linalg.cholesky(stream.pending_covariance)
+        back = (root.mT @ stream.sensitivity.flatten(2)).view_as(stream.sensitivity)
+        new._stream = replace(
+            new._stream,
+            events=stream.told,
+            reduction=stream.reduction - _explained(back),
+            sensitivity=stream.sensitivity[:, :0],
+            expected=stream.expected[:, :0],
+            pending_covariance=stream.pending_covariance[:, :0, :0],
+            given_back=back,
+        )
         return new
 
     def marginals(self, t: float | Tensor) -> tuple[Tensor, Tensor]:
@@ -525,16 +528,17 @@ class StreamingGP(OneOutputModel):
             InputDataError: if ``t`` is not finite or lies before the newest event.
         """
         t = float(t)
-        if not math.isfinite(t) or (t < self._now and not self.is_static):
+        now = self._stream.now
+        if not math.isfinite(t) or (t < now and not self.is_static):
             raise InputDataError(
-                f"Expected a time at or after the newest event, t={self._now:g}. Got t={t:g}."
+                f"Expected a time at or after the newest event, t={now:g}. Got t={t:g}."
             )
-        h = self._observation_row(self._lag(self._noise.new_tensor([t])))
-        mean = (h @ self._mean()).reshape(*self._batch_shape, -1)
+        mean, variance = self._marginals(t)
+        shape = (*self._batch_shape, len(self.choices))
+        mean, variance = mean.view(shape), variance.clamp_min_(0.0).view(shape)
         if self.mean_module is not None:
             mean = mean + self._prior_mean(with_time(self.choices, t))
-        variance = self._prior_variance - (_squares(h) @ self.reduction).squeeze(1)
-        return mean, variance.clamp_min(0.0).reshape(*self._batch_shape, -1)
+        return mean, variance
 
     def posterior(
         self,
@@ -566,15 +570,10 @@ class StreamingGP(OneOutputModel):
                 "Expected rows without gradients, since the choices are a finite set: maximize "
                 "over them, as optimize_acqf_discrete does. Got X with requires_grad=True."
             )
-        index, time, shape = self._split(X)
-        element = self._elements.expand(shape[:-1]).reshape(-1)
-        flat = len(element), shape[-1]
-        index, time = (x.expand(shape).reshape(flat) for x in (index, time))
         with torch.no_grad():
-            late = not self.is_static and bool((time < self._now).any())
-            mean, covar = (self._smooth if late else self._predict)(element, index, time)
-        mean = mean.reshape(shape) + self._prior_mean(X)
-        covar = covar.reshape(*shape, shape[-1])
+            mean, covar = self._moments(*self._split(X))
+            if self.mean_module is not None:
+                mean = mean + self._prior_mean(X)
         return self._posterior(mean, covar, X, observation_noise, posterior_transform)
 
     def draw(self, t: float, generator: Generator) -> Tensor:
@@ -582,9 +581,9 @@ class StreamingGP(OneOutputModel):
 
         The model has no batch.
 
-        By Matheron's rule: a draw :math:`f^*` of the prior and its noisy outcomes :math:`y^*` at
-        the events give :math:`f^* + k(\cdot, X) K_y^{-1} (y - y^*)`, in :math:`O(k^3)` for ``k``
-        events that are not forgotten.
+        A draw :math:`F z` of the prior, with covariance :math:`F F^\top`, and the innovations
+        :math:`\nu = W z + R w`, :math:`W = V F^{-\top}`, :math:`R R^\top = I - W W^\top`, that go
+        with it give :math:`\mu + F z - V^\top \nu`, for rows ``V`` (Matheron's rule).
 
         Args:
             t: Time of the draw, not before the newest event.
@@ -597,32 +596,20 @@ class StreamingGP(OneOutputModel):
             InputDataError: if ``t`` is not finite or lies before the newest event.
         """
         mean, _ = self.marginals(t)
-        events = self.events[..., self.weight(self._now - self.events[0, 1]) > self.tol]
-        k = events.shape[-1]
-        index, times = events[0, 0].long(), torch.cat([events[0, 1], mean.new_tensor([t])])
-        randn = partial(torch.randn, dtype=mean.dtype, generator=generator)
-        function, shown = torch.zeros_like(mean), mean.new_zeros(k, len(mean))
-        outcomes = randn(k).to(mean) * events[0, 3].sqrt()
-        for term in self._terms:
-            factor = term.factor()
-            known = torch.zeros_like(times) if term.kernel.is_static else times
-            distinct, place = known.unique(return_inverse=True)
-            apart = (distinct.unsqueeze(-1) - distinct).abs()
-            over_time = term.correlation(apart)
-            over_time = over_time + PATH_JITTER * torch.eye(len(distinct)).to(apart)
-            normal = randn(len(distinct) * factor.shape[-1]).to(mean)
-            path = torch.linalg.cholesky(term.amplitude * over_time) @ normal.view(
-                len(distinct), -1
-            )
-            function = function + factor @ path[place[-1]]
-            outcomes = outcomes + (factor[index] * path[place[:-1]]).sum(-1)
-            correlation = term.amplitude * term.correlation((t - events[0, 1]).abs())
-            shown = shown + correlation.unsqueeze(-1) * term.rows(index)
-        if k > 0:
-            root = self._event_root(events)[0]
-            weights = torch.cholesky_solve(outcomes.unsqueeze(-1), root).squeeze(-1)
-            function = function - weights @ shown
-        return mean + function
+        h = self._over(t)[2]
+        V = (self._by_row(h)[..., None] * self._stream.held[0]).sum(-2)
+        back = (h[:, None] * self._stream.given_back[0]).sum(-2)
+        F, pivots = self._prior_factor()
+        W = torch.linalg.solve_triangular(F[pivots], V[:, pivots].mT, upper=False).mT
+        rest = (1 + JITTER) * torch.eye(len(V)).to(V) - W @ W.mT
+        values, vectors = torch.linalg.eigh(rest)
+        R = vectors * values.clamp_min(0.0).sqrt()
+        z, w, b = (
+            torch.randn(size, dtype=mean.dtype, generator=generator).to(mean)
+            for size in (F.shape[1], len(V), len(back))
+        )
+        drawn: Tensor = mean + F @ z - (W @ z + R @ w) @ V + b @ back
+        return drawn
 
     def weight(self, age: Tensor) -> Tensor:
         """Return what observations of some ages weigh, of all terms the most."""
@@ -655,236 +642,282 @@ class StreamingGP(OneOutputModel):
         shape = torch.broadcast_shapes(Y.shape[:-2], self._batch_shape)
         new = self.snapshot()
         if shape != self._batch_shape:
-            element = self._elements.expand(shape).reshape(-1)
-            for name in new._buffers.keys() - set(UNBATCHED):
-                new._buffers[name] = getattr(new, name)[element]
+            element = self._elements(shape).reshape(-1)
+            new._stream = new._stream.of(lambda x: x[element], "transitions")
             new._batch_shape = shape
         Y = Y.expand(*shape, *Y.shape[-2:])
         new.observe(X, Y, None if noise is None else noise.expand_as(Y))
         return new
 
-    def _add(self, X: Tensor, Y: Tensor, Yvar: Tensor | None, is_pending: float) -> None:
-        """Add events at rows ``... x q x (d + 1)``."""
+    def _add(self, X: Tensor, Y: Tensor | None, Yvar: Tensor | None) -> None:
+        """Add events at rows ``... x q x (d + 1)``; without outcomes they are pending."""
         index, time, shape = self._split(X)
+        q = shape[-1]
         if shape[:-1] != self._batch_shape:
             raise BotorchTensorDimensionError(
                 f"Expected X of batch shape {tuple(self._batch_shape)} or none. "
                 f"Got X.shape={tuple(X.shape)}."
             )
-        noise = self._noise if Yvar is None else self._values("Yvar", Yvar, X)
-        parts = (index.to(time), time, Y, noise, self._noise.new_tensor(is_pending))
-        flat = len(self.events), shape[-1]
-        new = torch.stack([part.expand(shape).reshape(flat) for part in parts], dim=1)
-        if flat[0] > 1 and (new[:, 1] != new[:1, 1]).any():
+        outcomes = self._noise.new_tensor(math.nan) if Y is None else self._values("Y", Y, q)
+        noise = self._noise if Yvar is None else self._values("Yvar", Yvar, q)
+        parts = index.to(time), time, outcomes, noise, self._noise.new_tensor(float(Y is None))
+        new = torch.stack(torch.broadcast_tensors(*parts), dim=-2)
+        new = new.expand(*self._batch_shape, 5, q).reshape(len(self._stream.events), 5, q)
+        if len(new) > 1 and (new[:, 1] != new[:1, 1]).any():
             raise InputDataError(
                 "Expected the same times in all batch elements, which move in step. Got others."
             )
-        if shape[-1] == 0:
-            return
-        late = not self.is_static and bool(new[0, 1].min() < self._now)
-        if late or shape[-1] > BLOCK_EVENTS or self.given_back.shape[1] > 0:
-            self._make_again(torch.cat([self.events, new], dim=-1))
+        stream = self._stream
+        late = not self.is_static and q > 0 and new[0, 1].min().item() < stream.now
+        if late or stream.end == 0 or stream.given_back.shape[1] > 0:
+            self._make_again(torch.cat([stream.events, new], dim=-1))
         else:
-            with torch.no_grad():
-                self._take_in(self._in_order(new))
+            self._stream = self._after(stream, new)
 
     def _make_again(self, events: Tensor) -> None:
         """Replace all events, and make their rows; on an error nothing is changed."""
         new = self.clone_without_data()
-        with torch.no_grad():
-            for block in self._in_order(events).split(BLOCK_EVENTS, dim=-1):
-                if block.shape[-1] > 0:
-                    new._take_in(block)
-        self._buffers = new._buffers
-        self.num_rows, self._now, self._rank = new.num_rows, new._now, new._rank
+        first = self._in_order(events)[..., :BLOCK_EVENTS]
+        if first.shape[-1] > 0:
+            new._stream = new._of_block(first)
+        self._stream = new._after(new._stream, self._in_order(events)[..., BLOCK_EVENTS:])
 
-    def _take_in(self, new: Tensor) -> None:
-        """Add events ``b x 5 x q`` in the order of time, none before now."""
-        b, _, q = new.shape
-        self._make_room(q)
-        index, time = new[:, 0].long(), new[0, 1]
-        newest = max(self._now, time[-1].item())
-        k, n, S = self.num_rows, len(self.choices), self.num_states
-        rows = self.rows[:, :k]
-        A = self._transition(self._lag(time))
-        h, A = self._observation @ A, A[-1]
-        # Covariances with the innovations of the rows held, b x q x k, and with one another.
-        cross = (self._by_row(h) * _columns(rows, index)).sum(-1)
-        variance = self._prior_variance[index]
-        covar = variance.unsqueeze(-1)
-        if q > 1:
-            covar = self._prior(index, index, (time.unsqueeze(-1) - time).abs())
-        root = innovation_root(covar - cross @ cross.mT, new[:, 3], variance)
-        # Covariances with all states as of the newest, b x q x S x n.
-        transitions = _lead(A, self.transitions)
-        weights = cross[:, :, None, :, None] * transitions.transpose(0, 1)
-        states = torch.baddbmm(
-            self._states_after(index, newest - time).flatten(1, 2),
-            weights.reshape(b, q * S, k * S),
-            rows.flatten(1, 2),
-            alpha=-1,
+    @torch.no_grad()
+    def _of_block(self, events: Tensor) -> Stream:
+        """Return what events ``b x 5 x k`` tell, in the order of time, with nothing before."""
+        index, time, is_pending = events[:, 0].long(), events[0, 1], events[0, 4] > 0
+        now, (b, _, k), S = time.max(), events.shape, self.num_states
+        covar = self._prior(index, index, (time.unsqueeze(-1) - time).abs())
+        root = innovation_root(covar, events[:, 3], self._prior_variance[index])
+        V = self._states_after(index, now - time).flatten(2)
+        V = torch.linalg.solve_triangular(root, V, upper=False)
+        z = torch.where(is_pending, 0.0, self._residuals(events)).unsqueeze(-1)
+        z = torch.linalg.solve_triangular(root, z, upper=False)
+        # The whitened derivatives by the pending outcomes, b x k x p.
+        unit = torch.eye(k).to(V)[:, is_pending].expand(b, -1, -1)
+        a = torch.linalg.solve_triangular(root, unit, upper=False)
+        covar = torch.cholesky_inverse(torch.linalg.cholesky(a.mT @ a))
+        expected = -covar @ (a.mT @ z)
+        rows = V.unflatten(-1, (S, -1))
+        return replace(
+            self._stream,
+            events=events,
+            rows=rows,
+            transitions=torch.eye(S).to(V).expand(k, S, S),
+            mean=((z + a @ expected).mT @ V).view(b, S, -1),
+            reduction=_explained(rows),
+            sensitivity=(a.mT @ V).unflatten(-1, (S, -1)),
+            expected=expected.squeeze(-1),
+            pending_covariance=covar,
+            now=now.item(),
+            made=tuple(time.tolist()),
+            end=k,
         )
-        V = states.view(b, q, S * n)
-        if q == 1:
-            V = V / root
-            gain = V / root
+
+    @torch.no_grad()
+    def _after(self, stream: Stream, events: Tensor) -> Stream:
+        """Return what is known after more events ``b x 5 x q``, none before now."""
+        events = self._in_order(events)
+        for j in range(events.shape[-1]):
+            stream = self._with_event(self._with_room(stream), events[..., j : j + 1])
+        return stream
+
+    def _with_event(self, stream: Stream, event: Tensor) -> Stream:
+        """Return what is known after one event ``b x 5 x 1``."""
+        t, index, noise = event[0, 1].item(), event[:, 0, 0].long(), event[:, 3, 0]
+        A, squares, _, _ = self._over(t, stream.now)
+        h, rows, S, k = self._observation, stream.held, self.num_states, len(stream.made)
+        transitions, mean = _lead(A, stream.transitions), _lead(A, stream.mean)
+        # Covariances with the innovations of the rows held, b x k, and with all states, b x S x n.
+        cross = ((h @ transitions) * _column(rows, index)).sum(-1)
+        weights = (cross[..., None, None] * transitions).transpose(1, 2).reshape(-1, S, k * S)
+        V = torch.baddbmm(self._states(index), weights, rows.flatten(1, 2), alpha=-1)
+        root = innovation_deviation(cross, noise, self._prior_variance[index])
+        V = V / root[:, None, None]
+        gain = V / root[:, None, None]
+        stream.rows[:, stream.end] = V
+        expected = (h * _column(mean, index)).sum(-1)
+        changed: dict[str, Any] = {}
+        is_pending, p = bool(event[0, 4] > 0), stream.expected.shape[-1]
+        residual = self._residuals(event)[:, 0]
+        if p == 0 and not is_pending:
+            mean = mean + (residual - expected)[:, None, None] * gain
         else:
-            V = torch.linalg.solve_triangular(root, V, upper=False)
-            gain = torch.linalg.solve_triangular(root.mT, V, upper=True)
-        V = V.view(b, q, S, n)
-        self.rows[:, k : k + q] = V
-        predicted = (_columns(self.mean.unsqueeze(1), index).squeeze(2) * h).sum(-1)
-        mean, residual, pending = _lead(A, self.mean), self._residuals(new), new[0, 4] > 0
-        p = self.expected.shape[-1]
-        all_came = p == 0 and not pending.any()
-        if all_came:
-            error = (residual - predicted).unsqueeze(1)
-            mean = torch.baddbmm(mean.view(b, 1, -1), error, gain).view_as(mean)
-        else:
-            self._extend(index, root, predicted, gain, h, A)
-        # At once, since a module sets its buffers one by one slowly.
-        self._buffers.update(
-            transitions=torch.cat([transitions, torch.eye(S).to(A).expand(q, S, S)]),
+            # As pending; what it says of the others is by the outcomes that came.
+            C, sensitivity = stream.pending_covariance, _lead(A, stream.sensitivity)
+            shown = (h * _column(sensitivity, index)).sum(-1, keepdim=True)
+            between = C @ shown
+            variance = root.square()[:, None, None] + shown.mT @ between
+            below = torch.cat([between.mT, variance], dim=-1)
+            left = sensitivity - shown.unsqueeze(-1) * gain.unsqueeze(1)
+            changed = {
+                "sensitivity": torch.cat([left, gain.unsqueeze(1)], dim=1),
+                "expected": torch.cat([stream.expected, expected.unsqueeze(-1)], dim=-1),
+                "pending_covariance": torch.cat([torch.cat([C, between], dim=-1), below], dim=-2),
+            }
+        stream = replace(
+            stream,
+            events=torch.cat([stream.events, event], dim=-1),
+            transitions=torch.cat([transitions, self._over(t, t)[0].expand(1, S, S)]),
             mean=mean,
-            reduction=_lead(_squares(A), self.reduction) + _explained(V),
-            events=torch.cat([self.events, new], dim=-1),
+            reduction=_lead(squares, stream.reduction) + _explained(V.unsqueeze(1)),
+            now=max(t, stream.now),
+            made=(*stream.made, t),
+            end=stream.end + 1,
+            **changed,
         )
-        self.num_rows, self._now = k + q, newest
-        if not all_came and not pending.all():
-            told = torch.cat([pending.new_zeros(p), ~pending])
-            self._learn(told, residual[:, ~pending])
+        if p > 0 and not is_pending:
+            told = torch.arange(p + 1, device=mean.device) == p
+            stream = _learned(stream, told, residual.unsqueeze(-1))
+        return stream
 
-    def _extend(
-        self, index: Tensor, root: Tensor, predicted: Tensor, gain: Tensor, h: Tensor, A: Tensor
-    ) -> None:
-        """Count new events as pending; what they say of the others is by the outcomes that came."""
-        shown = (_columns(self.sensitivity, index) * h.unsqueeze(1)).sum(-1).mT
-        between = self.pending_covariance @ shown
-        faded = _lead(A, self.sensitivity).flatten(2) - shown @ gain
-        above = torch.cat([self.pending_covariance, between], dim=-1)
-        below = torch.cat([between.mT, root @ root.mT + shown.mT @ between], dim=-1)
-        self.pending_covariance = torch.cat([above, below], dim=-2)
-        sensitivity = torch.cat([faded, gain], dim=1)
-        self.sensitivity = sensitivity.unflatten(-1, self.mean.shape[1:])
-        self.expected = torch.cat([self.expected, predicted], dim=-1)
-
-    def _learn(self, told: Tensor, residual: Tensor) -> None:
-        """Take in outcomes less the prior mean, ``b x t``, of some of the pending trials."""
-        C, S, rest = self.pending_covariance, self.sensitivity, ~told
-        error = (residual - self.expected[:, told]).unsqueeze(-1)
-        root = torch.linalg.cholesky(C[:, told][:, :, told])
-        whitened = torch.linalg.solve_triangular(root, C[:, told], upper=False)
-        error = torch.linalg.solve_triangular(root, error, upper=False)
-        change = whitened.mT @ error
-        self.mean = self.mean + (change.mT @ S.flatten(2)).view_as(self.mean)
-        self.expected = (self.expected + change.squeeze(-1))[:, rest]
-        self.sensitivity = S[:, rest]
-        self.pending_covariance = (C - whitened.mT @ whitened)[:, rest][:, :, rest]
-
-    def _make_room(self, q: int) -> None:
-        """Make room for ``q`` rows: drop those that have faded, keep no more than it takes."""
-        if self.num_rows + q <= self.rows.shape[1]:
-            return
+    def _with_room(self, stream: Stream) -> Stream:
+        """Return what is known, less rows that have faded, and with room for one more."""
+        faded = bisect_right(stream.made, stream.now - self._memory)
+        transitions, made = stream.transitions[faded:], stream.made[faded:]
+        stream = replace(stream, transitions=transitions, made=made)
+        if stream.end < stream.rows.shape[1]:
+            return stream
+        V, rank, S = stream.held, stream.rank, self.num_states
+        if len(made) >= max(2 * rank, min(MERGE_FROM, 2 * S * V.shape[-1])):
+            # A rotation changes no covariance. As of now, so that all rows fade together.
+            V = _lead(transitions, V).flatten(2)
+            if V.shape[1] > V.shape[2]:
+                V = torch.linalg.qr(V, mode="r").R
+            if V.shape[1] <= MAX_RANK:
+                explained, directions = torch.linalg.eigh(V @ V.mT)
+                least = NEGLIGIBLE * self.tol * self._prior_variance.max()
+                V = directions[..., explained.amax(dim=0) > least].mT @ V
+            V = V.unflatten(-1, (S, -1))
+            rank, made = V.shape[1], (stream.now,) * V.shape[1]
+            transitions = torch.eye(S).to(V).expand(rank, S, S)
         # Outcomes are known for longer: the mean fades as the root of the weight.
-        weighs = (self.weight(self._now - self.events[0, 1]) > self.tol**2) | self._is_pending
-        self.events = self.events[..., int((weighs.cumsum(0) == 0).sum()) :]
-        V = _lead(self.transitions, self.rows[:, : self.num_rows]).flatten(2)
-        least = NEGLIGIBLE * self.tol * self._prior_variance.max()
-        V = V[:, V.square().amax(dim=(0, 2)) > least]
-        if V.shape[1] > max(MIN_ROWS, V.shape[2]):
-            # A triangular factor explains the same.
-            V = torch.linalg.qr(V, mode="r").R
-        if 2 * self._rank < V.shape[1] <= MAX_RANK:
-            explained, directions = torch.linalg.eigh(V @ V.mT)
-            V = directions[..., explained.amax(dim=0) > least].mT @ V
-            self._rank = V.shape[1]
-        held = self.num_rows = V.shape[1]
-        self.transitions = torch.eye(self.num_states).to(V).expand(held, -1, -1)
-        self.rows = V.new_empty(
-            len(V), max(MIN_ROWS, held + held // 2, held + q), *self.mean.shape[1:]
+        weighs = (self.weight(stream.now - stream.events[0, 1]) > self.tol**2) | stream.is_pending
+        held = V.shape[1]
+        rows = V.new_empty(len(V), max(MIN_ROWS, 2 * held), S, V.shape[-1])
+        rows[:, :held] = V
+        events = stream.events[..., int((weighs.cumsum(0) == 0).sum()) :]
+        return replace(
+            stream,
+            events=events,
+            rows=rows,
+            transitions=transitions,
+            made=made,
+            end=held,
+            rank=rank,
         )
-        self.rows[:, :held] = V.unflatten(-1, self.mean.shape[1:])
+
+    def _offset(self) -> Tensor:
+        """Return what stands in for the pending outcomes less their means, ``b x p``."""
+        stand_ins = self._residuals(self._stream.events[..., self._stream.is_pending])
+        return (stand_ins - self._stream.expected).nan_to_num(0.0)
 
     def _mean(self) -> Tensor:
         """Return the mean of the states, with what stands in for the pending outcomes."""
-        if self.expected.shape[-1] == 0:
-            return self.mean
-        offset = self._residuals(self.events)[:, self._is_pending] - self.expected
-        shift = offset.nan_to_num(0.0).unsqueeze(1) @ self.sensitivity.flatten(2)
-        return self.mean + shift.view_as(self.mean)
+        stream = self._stream
+        if stream.expected.shape[-1] == 0 or not (offset := self._offset()).any():
+            return stream.mean
+        return stream.mean + (offset[:, :, None, None] * stream.sensitivity).sum(1)
 
-    def _predict(self, element: Tensor, index: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
-        """Return means and covariances of batch elements' events ``M x q``, none before now."""
-        h = self._observation_row(self._lag(time))
-        place = element.unsqueeze(-1), slice(None), index
-        mean = (h * self._mean()[place]).sum(-1)
-        prior = self._prior_variance[index]
-        if index.shape[-1] == 1:
-            squares = (h.unsqueeze(-1) * h.unsqueeze(-2)).flatten(2)
-            variance = prior - (squares * self.reduction[place]).sum(-1)
-            return mean, variance.clamp_min(LEAST_VARIANCE)
-        covar = self._prior(index, index, (time.unsqueeze(-1) - time.unsqueeze(-2)).abs())
-        rows = self.rows[:, : self.num_rows].permute(0, 3, 1, 2)[element.unsqueeze(-1), index]
-        back = self.given_back.permute(0, 3, 1, 2)[element.unsqueeze(-1), index]
-        V, back = (self._by_row(h) * rows).sum(-1), (h.unsqueeze(-2) * back).sum(-1)
-        covar = covar - V @ V.mT + back @ back.mT
+    def _marginals(self, t: float) -> tuple[Tensor, Tensor]:
+        """Return means, less the prior mean, and variances of all choices, ``b x n`` each."""
+        _, _, h, squares = self._over(t, self._stream.now)
+        return h @ self._mean(), self._prior_variance - squares @ self._stream.reduction
+
+    def _moments(self, index: Tensor, time: Tensor, shape: Size) -> tuple[Tensor, Tensor]:
+        """Return means ``shape`` of events, less the prior mean, and their covariances."""
+        stream, q = self._stream, shape[-1]
+        late = not self.is_static and bool((time < stream.now).any())
+        if q == 1 and not late and time.numel() > 0 and bool((time == time.flatten()[0]).all()):
+            mean, variance = self._marginals(time.flatten()[0].item())
+            place: Any = (0, index)
+            if self._batch_shape:
+                place = self._elements(shape[:-1]).unsqueeze(-1), index.expand(shape)
+            return mean[place], variance.clamp_min_(LEAST_VARIANCE)[place].unsqueeze(-1)
+        element = self._elements(shape[:-1]).reshape(-1)
+        index, time = (x.expand(shape).reshape(-1, q) for x in (index, time))
+        if late:
+            mean, covar = self._smoothed(element, index, time)
+        else:
+            h = self._observation @ self._transition(self._lag(time))
+            place = element.unsqueeze(-1), index
+            mean = (h * self._mean().movedim(-1, 1)[place]).sum(-1)
+            V = (self._by_row(h) * stream.held.permute(0, 3, 1, 2)[place]).sum(-1)
+            back = (h.unsqueeze(-2) * stream.given_back.permute(0, 3, 1, 2)[place]).sum(-1)
+            covar = self._prior(index, index, (time.unsqueeze(-1) - time.unsqueeze(-2)).abs())
+            covar = covar - V @ V.mT + back @ back.mT
         covar.diagonal(dim1=-2, dim2=-1).clamp_min_(LEAST_VARIANCE)
-        return mean, covar
+        return mean.view(shape), covar.view(*shape, q)
 
-    def _smooth(self, element: Tensor, index: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
+    def _smoothed(self, element: Tensor, index: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
         """Return means and covariances of batch elements' events ``M x q`` at any times."""
-        root, residual = self._event_root(self.events), self._residuals(self.events)
-        pending = residual[:, self._is_pending]
-        residual[:, self._is_pending] = torch.where(pending.isnan(), self.expected, pending)
+        stream = self._stream
+        known, times = stream.events[:, 0].long(), stream.events[0, 1]
+        residual = self._residuals(stream.events).clone()
+        if stream.expected.shape[-1] > 0:
+            residual[:, stream.is_pending] = stream.expected + self._offset()
+        covar = self._prior(known, known, (times.unsqueeze(-1) - times).abs())
+        root = torch.linalg.cholesky(covar + torch.diag_embed(stream.events[:, 3]))
         a = torch.linalg.solve_triangular(root, residual.unsqueeze(-1), upper=False)
-        lag = (self.events[0, 1].unsqueeze(-1) - time.unsqueeze(-2)).abs()
-        cross = self._prior(self.events[element, 0].long(), index, lag)
+        cross = self._prior(known[element], index, (times.unsqueeze(-1) - time.unsqueeze(-2)).abs())
         V = torch.linalg.solve_triangular(root[element], cross, upper=False)
         covar = self._prior(index, index, (time.unsqueeze(-1) - time.unsqueeze(-2)).abs())
-        covar = covar - V.mT @ V
-        covar.diagonal(dim1=-2, dim2=-1).clamp_min_(LEAST_VARIANCE)
-        return (V.mT @ a[element]).squeeze(-1), covar
-
-    def _event_root(self, events: Tensor) -> Tensor:
-        """Return the Cholesky factor of the covariance of events' outcomes, ``b x k x k``."""
-        index, time = events[:, 0].long(), events[0, 1]
-        covar = self._prior(index, index, (time.unsqueeze(-1) - time).abs())
-        root: Tensor = torch.linalg.cholesky(covar + torch.diag_embed(events[:, 3]))
-        return root
+        return (V.mT @ a[element]).squeeze(-1), covar - V.mT @ V
 
     def _prior(self, first: Tensor, second: Tensor, lag: Tensor) -> Tensor:
         """Return prior covariances of choices ``... x q`` and ``... x p``, ``lag`` apart."""
         one, *others = (term.covariances(first, second, lag) for term in self._terms)
         return sum(others, start=one)
 
+    def _prior_factor(self) -> list[Tensor]:
+        """Return a factor ``n x r`` of the prior covariance at one time, and its ``r`` pivots.
+
+        It is a pivoted Cholesky factor, which for smooth kernels has few columns.
+        """
+        if not self._factor:
+            left, h = self._prior_variance.clone(), self._observation[:, None]
+            pivots = left.new_empty(0).long()
+            limit, columns = TRUNCATION * left.max(), left.new_empty(0, len(left))
+            while len(pivots) < len(left) and left.max() > limit:
+                pivot = left.argmax()[None]
+                column = (h * self._states(pivot)[0]).sum(0) - columns[:, pivot[0]] @ columns
+                column[pivots] = 0.0
+                columns = torch.cat([columns, (column / left[pivot].sqrt())[None]])
+                left = (left - columns[-1].square()).clamp_min(0.0)
+                left[pivot] = 0.0
+                pivots = torch.cat([pivots, pivot])
+            self._factor += [columns.mT, pivots]
+        return self._factor
+
     def _states_after(self, index: Tensor, lag: Tensor) -> Tensor:
-        """Return prior covariances of events with states later by ``q`` lags, ``b x q x S x n``."""
+        """Return prior covariances of events ``b x k`` with states later, ``b x k x S x n``."""
         parts = []
         for term in self._terms:
             gain = term.transition(lag) @ term.gain.unsqueeze(-1)
             parts.append(gain * term.rows(index).unsqueeze(-2))
-        return torch.cat(parts, dim=-2) if len(parts) > 1 else parts[0]
+        return torch.cat(parts, dim=-2)
 
-    @property
-    def _terms(self) -> list[KroneckerTerm]:
-        return cast(list[KroneckerTerm], self.terms)
+    def _states(self, index: Tensor) -> Tensor:
+        """Return prior covariances of choices ``b`` with states at the same time, ``b x S x n``."""
+        parts = [term.gain[:, None] * term.rows(index).unsqueeze(1) for term in self._terms]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
-    @property
-    def _elements(self) -> Tensor:
-        """Numbers of the batch elements, ``batch_shape``."""
+    def _over(self, t: float, now: float | None = None) -> tuple[Tensor, ...]:
+        """Return what leads states to a time, their squares, what is seen then, and its square."""
+        now = self._stream.now if now is None else now
+        lag = t - now if now > -math.inf and not self.is_static else 0.0
+        if lag not in self._lags:
+            if len(self._lags) == MANY_LAGS:
+                self._lags.clear()
+            A = self._transition(self._noise.new_tensor(lag))
+            h = self._observation @ A
+            self._lags[lag] = A, _squares(A), h, (h.unsqueeze(-1) * h).flatten()
+        return self._lags[lag]
+
+    def _elements(self, shape: Sequence[int]) -> Tensor:
+        """Return the numbers of the batch elements, expanded to a shape."""
         b = self._batch_shape.numel()
-        return torch.arange(b, device=self._noise.device).reshape(self._batch_shape)
-
-    @property
-    def _is_pending(self) -> Tensor:
-        """Mask of the events whose outcomes are pending."""
-        return self.events[0, 4] > 0
-
-    @property
-    def _told(self) -> Tensor:
-        """Events whose outcomes came."""
-        has_pending = self.expected.shape[-1] > 0
-        return self.events[..., ~self._is_pending] if has_pending else self.events
+        return torch.arange(b, device=self._noise.device).reshape(self._batch_shape).expand(shape)
 
     def _transition(self, lag: Tensor) -> Tensor:
         """Return the matrices of all terms that lead to a later state, ``... x S x S``."""
@@ -898,20 +931,15 @@ class StreamingGP(OneOutputModel):
             first = last
         return A
 
-    def _observation_row(self, lag: Tensor) -> Tensor:
-        """Return the vectors whose product with a state is the function later, ``... x S``."""
-        row: Tensor = self._observation @ self._transition(lag)
-        return row
-
     def _by_row(self, h: Tensor) -> Tensor:
         """Return the vectors whose products with the rows events see, ``... x k x S``."""
-        by_row: Tensor = h @ self.transitions.transpose(0, 1).flatten(1)
-        by_row = by_row.unflatten(-1, self.transitions.shape[:2])
+        transitions = self._stream.transitions
+        by_row: Tensor = h @ transitions.transpose(0, 1).flatten(1)
+        by_row = by_row.unflatten(-1, transitions.shape[:2])
         return by_row
 
-    def _prior_mean(self, X: Tensor) -> Tensor | float:
-        if self.mean_module is None:
-            return 0.0
+    def _prior_mean(self, X: Tensor) -> Tensor:
+        assert self.mean_module is not None
         with torch.no_grad():
             mean: Tensor = self.mean_module(X.to(self._noise))
             return mean
@@ -919,10 +947,8 @@ class StreamingGP(OneOutputModel):
     def _residuals(self, events: Tensor) -> Tensor:
         """Return outcomes, or what stands in for them, less the prior mean, ``b x k``."""
         if self.mean_module is None:
-            return events[:, 2].clone()
-        return events[:, 2] - cast(Tensor, self._prior_mean(self._rows_of(events))).view_as(
-            events[:, 2]
-        )
+            return events[:, 2]
+        return events[:, 2] - self._prior_mean(self._rows_of(events)).view_as(events[:, 2])
 
     def _rows_of(self, events: Tensor) -> Tensor:
         """Return the rows of events, ``batch_shape x k x (d + 1)``."""
@@ -931,7 +957,8 @@ class StreamingGP(OneOutputModel):
 
     def _lag(self, time: Tensor) -> Tensor:
         """Return lags from now to times; 0 before any event."""
-        return time - self._now if self._now > -math.inf else torch.zeros_like(time)
+        now = self._stream.now
+        return time - now if now > -math.inf else torch.zeros_like(time)
 
     def _in_order(self, events: Tensor) -> Tensor:
         """Return events in the order of time, where that makes a difference."""
@@ -942,12 +969,14 @@ class StreamingGP(OneOutputModel):
     def _split(self, X: Tensor) -> tuple[Tensor, Tensor, Size]:
         """Return indices and times of rows, ``... x q`` each, and what they broadcast to."""
         check_rows(X, self.row_index.dim + 1)
-        shape = Size((*self._broadcast({"X": X.shape[:-2]}), X.shape[-2]))
+        shape = X.shape[:-1]
+        if self._batch_shape:
+            shape = Size((*self._broadcast({"X": X.shape[:-2]}), X.shape[-2]))
         return self.row_index.index(X[..., :-1]), X[..., -1].to(self._noise), shape
 
-    def _values(self, name: str, values: Tensor, X: Tensor) -> Tensor:
-        """Return outcomes or noise variances of events at rows, ``batch_shape x q``."""
-        shape = (*self._batch_shape, *X.shape[-2:-1], 1)
+    def _values(self, name: str, values: Tensor, q: int) -> Tensor:
+        """Return outcomes or noise variances of ``q`` events, ``batch_shape x q``."""
+        shape = (*self._batch_shape, q, 1)
         if values.shape != shape:
             raise BotorchTensorDimensionError(
                 f"Expected {name} of shape batch_shape x q x 1 = {shape}. "
@@ -958,16 +987,27 @@ class StreamingGP(OneOutputModel):
             raise InputDataError(f"Expected Yvar >= 0. Got {values.min().item()}.")
         return self._transformed(values.to(self._noise), name == "Yvar").squeeze(-1)
 
-    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
-        choices = state_dict.get(f"{prefix}row_index.choices", self.choices)
-        if choices.shape != self.choices.shape or (choices.to(self.choices) != self.choices).any():
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        device = self._noise.device
+        super()._apply(fn, recurse)
+        if self._noise.device != device:
+            self._terms = [term.of(fn) for term in self._terms]
+            self._stream, self._lags, self._factor = self._stream.of(fn), {}, []
+        return self
+
+    def get_extra_state(self) -> dict[str, Tensor]:
+        """Return what a state has beside the noise variance: the choices, and what was observed."""
+        return {"choices": self.choices, "events": self._stream.events}
+
+    def set_extra_state(self, state: Mapping[str, Tensor]) -> None:
+        """Take in what was observed, ``get_extra_state()`` of a model with the same choices.
+
+        Raises:
+            ValueError: if it has others.
+        """
+        if not torch.equal(state["choices"].to(self.choices), self.choices):
             raise ValueError("Expected a state saved with the same choices. Got one with others.")
-        saved = state_dict.get(f"{prefix}events")
-        if saved is not None:
-            # In the shape in which they were saved, and into new memory.
-            self.events = self.events.new_empty(saved.shape)
-        super()._load_from_state_dict(state_dict, prefix, *args)
-        self._make_again(self.events)
+        self._make_again(state["events"].to(self.choices))
 
 
 def _over_choices(kernel: Kernel, choices: Tensor) -> tuple[Kernel, Tensor, Tensor | None]:
@@ -985,12 +1025,57 @@ def _over_choices(kernel: Kernel, choices: Tensor) -> tuple[Kernel, Tensor, Tens
     return kernel, variances, matrix
 
 
-def _columns(rows: Tensor, index: Tensor) -> Tensor:
-    """Return the states of choices ``b x q`` in rows ``b x k x S x n``, ``b x q x k x S``."""
-    if rows.shape[0] == 1:
-        return rows[0, ..., index[0]].movedim(-1, 0).unsqueeze(0)
-    here = index[:, None, None].expand(*rows.shape[:-1], index.shape[-1])
-    return rows.gather(-1, here).movedim(-1, 1)
+def _term(
+    choices: Tensor,
+    covar_module: Kernel,
+    variances: Tensor,
+    matrix: Tensor | None,
+    over_time: Kernel,
+) -> KroneckerTerm:
+    """Return the product of a kernel over the choices and a temporal one, scaled or not."""
+    amplitude, kernel = choices.new_ones(()), over_time
+    if isinstance(over_time, ScaleKernel):
+        amplitude, kernel = over_time.outputscale.detach().to(choices), over_time.base_kernel
+    temporal = deepcopy(check_markov(kernel)).requires_grad_(False).to(choices).eval()
+    h, exponent = temporal.observation.to(choices), None
+    if isinstance(temporal, TemporalDecayKernel):
+        exponent = decay_exponent(temporal.forgetting_rate).squeeze(-1)
+    return KroneckerTerm(
+        covar_module,
+        choices,
+        matrix,
+        amplitude * variances,
+        temporal,
+        amplitude,
+        h,
+        amplitude * (temporal.stationary_covariance().to(choices) @ h),
+        exponent,
+    )
+
+
+def _learned(stream: Stream, told: Tensor, residual: Tensor) -> Stream:
+    """Take in outcomes less the prior mean, ``b x t``, of some of the pending trials, ``p``."""
+    C, S, rest = stream.pending_covariance, stream.sensitivity, ~told
+    error = (residual - stream.expected[:, told]).unsqueeze(-1)
+    root = torch.linalg.cholesky(C[:, told][:, :, told])
+    whitened = torch.linalg.solve_triangular(root, C[:, told], upper=False)
+    error = torch.linalg.solve_triangular(root, error, upper=False)
+    change = whitened.mT @ error
+    return replace(
+        stream,
+        mean=stream.mean + (change.mT @ S.flatten(2)).view_as(stream.mean),
+        expected=(stream.expected + change.squeeze(-1))[:, rest],
+        sensitivity=S[:, rest],
+        pending_covariance=(C - whitened.mT @ whitened)[:, rest][:, :, rest],
+    )
+
+
+def _column(values: Tensor, index: Tensor) -> Tensor:
+    """Return the entries of choices ``b`` in values ``b x ... x n``, ``b x ...``."""
+    if len(index) == 1:
+        return values[..., int(index)]
+    here = index.view(-1, *[1] * (values.ndim - 1)).expand(*values.shape[:-1], 1)
+    return values.gather(-1, here).squeeze(-1)
 
 
 def _lead(A: Tensor, states: Tensor) -> Tensor:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
+import numpy as np
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Module
 
@@ -13,6 +17,11 @@ from tvbo.values import as_numbers
 
 SEARCH_CHUNK = 256
 """Number of inexact rows compared with the whole set at once."""
+
+MAX_LISTED = 5_000
+"""Number of rows up to which one is looked up in a dictionary of all."""
+
+Array = NDArray[np.float64]
 
 GOLDEN_RATIO = 0.5 * (5**0.5 - 1)
 
@@ -30,9 +39,6 @@ class RowIndex(Module):
     """
 
     choices: Tensor
-    _direction: Tensor
-    _keys: Tensor
-    _order: Tensor
 
     def __init__(self, choices: Tensor, name: str = "choices"):
         super().__init__()
@@ -50,13 +56,11 @@ class RowIndex(Module):
                 f"{int(count.max())} times."
             )
         self.register_buffer("choices", choices)
-        # Rows are looked up by a sorted key: their projection onto a direction on which the points
-        # of a grid do not coincide.
-        steps = torch.arange(1, self.dim + 1, dtype=torch.float64, device=choices.device)
-        self.register_buffer("_direction", 0.5 + (steps * GOLDEN_RATIO).frac(), persistent=False)
-        keys, order = self._key(choices).sort()
-        self.register_buffer("_keys", keys, persistent=False)
-        self.register_buffer("_order", order, persistent=False)
+        # Rows are looked up by a sorted key, without PyTorch, which takes longer for one.
+        rows = choices.numpy(force=True)
+        keys = self._key(rows)
+        order = keys.argsort(kind="stable")
+        self._sorted = rows, keys[order], order
 
     def __len__(self) -> int:
         return len(self.choices)
@@ -80,27 +84,34 @@ class RowIndex(Module):
             InputDataError: if a row is not among the choices.
         """
         check_last_dimension("X", X, self.dim)
-        rows = X.reshape(-1, self.dim).to(self.choices)
-        if torch.equal(rows, self.choices):
-            return torch.arange(len(self), device=rows.device).reshape(X.shape[:-1])
-        if len(rows) == 1 and not rows.is_meta:
-            same = (self.choices == rows).all(dim=-1).nonzero()
-            if len(same) > 0:
-                return same.reshape(X.shape[:-1])
-        position = torch.searchsorted(self._keys, self._key(rows))
-        # Rounding may place a key on either side of its equal.
-        right = self._order[position.clamp_max(len(self) - 1)]
-        left = self._order[(position - 1).clamp_min(0)]
-        index = torch.where((self.choices[right] == rows).all(dim=-1), right, left)
-        inexact = (self.choices[index] != rows).any(dim=-1)
+        rows = X.detach().reshape(-1, self.dim).to(torch.float64).numpy(force=True)
+        if len(rows) == 1 and len(self) <= MAX_LISTED:
+            found = self._places.get(tuple(rows[0].tolist()))
+            if found is not None:
+                return torch.full(X.shape[:-1], found, device=X.device)
+        choices, keys, order = self._sorted
+        if rows.shape == choices.shape and (rows == choices).all():
+            return torch.arange(len(self), device=X.device).reshape(X.shape[:-1])
+        position = np.searchsorted(keys, self._key(rows)).clip(max=len(self) - 1)
+        index = order[position]
+        inexact = (choices[index] != rows).any(axis=-1)
         if inexact.any():
-            index[inexact] = torch.cat(
-                [self._search(part) for part in rows[inexact].split(SEARCH_CHUNK)]
-            )
-        return index.reshape(X.shape[:-1])
+            # Rounding may place a key on either side of its equal.
+            index[inexact] = order[(position[inexact] - 1).clip(min=0)]
+            inexact = (choices[index] != rows).any(axis=-1)
+        if inexact.any():
+            parts = torch.from_numpy(rows[inexact]).split(SEARCH_CHUNK)
+            index[inexact] = torch.cat([self._search(part.to(X.device)) for part in parts]).cpu()
+        return torch.from_numpy(index).to(X.device).reshape(X.shape[:-1])
 
-    def _key(self, rows: Tensor) -> Tensor:
-        return (rows * self._direction).sum(dim=-1)
+    @cached_property
+    def _places(self) -> dict[tuple[float, ...], int]:
+        return {tuple(row): i for i, row in enumerate(self._sorted[0].tolist())}
+
+    def _key(self, rows: Array) -> Array:
+        # A direction on which the points of a grid do not coincide.
+        key: Array = (rows * (0.5 + np.arange(1, self.dim + 1) * GOLDEN_RATIO % 1)).sum(axis=-1)
+        return key
 
     def _search(self, rows: Tensor) -> Tensor:
         check_finite("X", rows)
