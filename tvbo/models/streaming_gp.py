@@ -835,7 +835,7 @@ class StreamingGP(OneOutputModel):
                 place = self._elements(shape[:-1]).unsqueeze(-1), index.expand(shape)
             return mean[place], variance.clamp_min_(LEAST_VARIANCE)[place].unsqueeze(-1)
         element = self._elements(shape[:-1]).reshape(-1)
-        index, time = (x.expand(shape).reshape(-1, q) for x in (index, time))
+        index, time = (x.expand(shape).reshape(len(element), q) for x in (index, time))
         if late:
             mean, covar = self._smoothed(element, index, time)
         else:

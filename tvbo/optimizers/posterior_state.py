@@ -328,18 +328,16 @@ class StreamingState(PosteriorState):
 
     def _taken_in(self, model: Any, new: Observations) -> StreamingGP:
         """Add outcomes; those of pending trials take the place of their stand-ins."""
-        taken: StreamingGP = model
-        if len(new) == 0:
-            return taken
         places, _ = _match(model, new.X)
-        known = [i for i, place in enumerate(places) if place is not None]
-        if known:
-            told = new[torch.tensor(known)]
+        known = places >= 0
+        if known.any():
+            told = new[known]
             noise = model.noise_variance.expand_as(told.Y) if told.Yvar is None else told.Yvar
-            model.tell(torch.tensor([places[i] for i in known]), told.Y, noise)
-            new = new[torch.tensor([i for i, place in enumerate(places) if place is None]).long()]
+            model.tell(places[known], told.Y, noise)
+            new = new[~known]
         if len(new) > 0:
             model.observe(new.X, new.Y, new.Yvar)
+        taken: StreamingGP = model
         return taken
 
     def _with_pending(
@@ -350,23 +348,20 @@ class StreamingState(PosteriorState):
             now = torch.cat([rows[:, -1], observations.X[:, -1]]).max()
             rows = rows[model.weight(now - rows[:, -1]) > self.tol]
         places, lost = _match(model, rows)
-        if lost:
-            model.discard(torch.tensor(lost))
-        new = [i for i, place in enumerate(places) if place is None]
-        if new:
-            noise = self._noise_of_pending(observations)
-            model.open(rows[new], rows.new_full((len(new), 1), noise))
+        if len(lost) > 0:
+            model.discard(lost)
+        new = rows[places < 0]
+        if len(new) > 0:
+            model.open(new, torch.full_like(new[:, :1], self._noise_of_pending(observations)))
         if not pending.enabled:
             # Their rows are made all the same, so that outcomes that come late cost no more.
             return self._without_pending(held)
         if len(rows) > 0:
-            order = torch.tensor(_match(model, rows)[0])
+            order, _ = _match(model, rows)
             values = self._stand_ins(
                 pending, rows, lambda: model.expected_outcomes[order].unsqueeze(-1)
             )
-            model.stand_in(
-                torch.empty_like(order, dtype=values.dtype).index_copy(0, order, values.squeeze(-1))
-            )
+            model.stand_in(torch.empty_like(values).index_copy(0, order, values).squeeze(-1))
         return held
 
     def _without_pending(self, held: StandardizedModel) -> StandardizedModel:
@@ -374,26 +369,18 @@ class StreamingState(PosteriorState):
         return replace(held, model=model.without_pending())
 
 
-def _match(model: StreamingGP, rows: Tensor) -> tuple[list[int | None], list[int]]:
-    """Return the place of each row among the pending trials of a model, and places of no row."""
-    pending = model.X_pending
-    if len(pending) == 0:
-        return [None] * len(rows), []
-    places: dict[tuple[int, float], list[int]] = {}
-    for i, trial in enumerate(_keys(model, pending)):
-        places.setdefault(trial, []).append(i)
-    found: list[int | None] = []
-    for row in _keys(model, rows):
-        # Of trials that ask the same, any may be meant.
-        same = places.get(row)
-        found.append(same.pop(0) if same else None)
-    return found, [i for same in places.values() for i in same]
+def _match(model: StreamingGP, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the place of each row among the pending trials of a model, or -1, and places of none.
 
-
-def _keys(model: StreamingGP, rows: Tensor) -> list[tuple[int, float]]:
-    """Return rows as what they ask for: trials with equal rows are interchangeable."""
-    index = model.row_index.index(rows[:, :-1]).tolist()
-    return list(zip(index, rows[:, -1].tolist(), strict=True))
+    Of trials that ask the same, any may be meant.
+    """
+    free: dict[tuple[float, ...], list[int]] = {}
+    if model.expected_outcomes.numel() > 0:
+        for i, trial in enumerate(model.X_pending.tolist()):
+            free.setdefault(tuple(trial), []).append(i)
+    found = [same.pop(0) if (same := free.get(tuple(row))) else -1 for row in rows.tolist()]
+    lost = [i for same in free.values() for i in same]
+    return torch.tensor(found, dtype=torch.long), torch.tensor(lost, dtype=torch.long)
 
 
 def _weights(rows: Tensor, t: float, dense: DenseGP) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
@@ -94,27 +95,27 @@ class Observations:
         )
 
     def __len__(self) -> int:
-        return len(self.X)
+        # Without a copy, as in the other methods: a new object makes its own.
+        return len(vars(self)["X"])
 
     def __getitem__(self, rows: Tensor | slice) -> Observations:
         """Return the observations of some rows, selected by a mask, indices or a slice."""
-        return Observations(
-            self.X[rows], self.Y[rows], None if self.Yvar is None else self.Yvar[rows]
-        )
+        X, Y, Yvar = vars(self).values()
+        return Observations(X[rows], Y[rows], None if Yvar is None else Yvar[rows])
 
     def outcome(self, place: int) -> Observations:
         """Return the same rows with one of their outcomes."""
-        Yvar = None if self.Yvar is None else self.Yvar[:, [place]]
-        return Observations(self.X, self.Y[:, [place]], Yvar)
+        X, Y, Yvar = vars(self).values()
+        part = slice(place, place + 1)
+        return Observations(X, Y[:, part], None if Yvar is None else Yvar[:, part])
 
     def append(self, other: Observations) -> Observations:
         """Return these observations followed by others, with or without variances as they are."""
         if len(self) == 0:
             return other
-        Yvar = None
-        if self.Yvar is not None and other.Yvar is not None:
-            Yvar = torch.cat([self.Yvar, other.Yvar])
-        return Observations(torch.cat([self.X, other.X]), torch.cat([self.Y, other.Y]), Yvar)
+        both = zip(vars(self).values(), vars(other).values(), strict=True)
+        parts = [None if a is None or b is None else torch.cat([a, b]) for a, b in both]
+        return Observations(*cast(list[Tensor], parts))
 
 
 def split_time(time_feature: int, num_columns: int) -> tuple[int, list[int]]:
