@@ -277,11 +277,10 @@ class StreamingGP(OneOutputModel):
                     "Expected kernels without a batch. Got one with batch_shape="
                     f"{tuple(kernel.batch_shape)}."
                 )
-        over_choices = [_over_choices(kernel, choices) for kernel in kernels]
+        first = [_over_choices(kernel, choices) for kernel in kernels]
         if len(kernels) == 1:
-            over_choices = over_choices * len(given)
-        pairs = zip(over_choices, given, strict=True)
-        self._terms = [_term(choices, *over_actions, kernel) for over_actions, kernel in pairs]
+            first = first * len(given)
+        self._terms = [_term(choices, *pair) for pair in zip(first, given, strict=True)]
         self.is_static = all(term.kernel.is_static for term in self._terms)
         self.num_states = sum(term.kernel.num_states for term in self._terms)
         self._memory = memory_length([term.kernel for term in self._terms], tol)
@@ -676,40 +675,30 @@ class StreamingGP(OneOutputModel):
 
     def _make_again(self, events: Tensor) -> None:
         """Replace all events, and make their rows; on an error nothing is changed."""
-        new = self.clone_without_data()
-        first = self._in_order(events)[..., :BLOCK_EVENTS]
-        if first.shape[-1] > 0:
-            new._stream = new._of_block(first)
-        self._stream = new._after(new._stream, self._in_order(events)[..., BLOCK_EVENTS:])
+        new, events = self.clone_without_data(), self._in_order(events)
+        before_pending = int((events[0, 4] == 0).cumprod(0).sum())
+        k = min(before_pending, BLOCK_EVENTS)
+        if k > 0:
+            new._stream = new._of_block(events[..., :k])
+        self._stream = new._after(new._stream, events[..., k:])
 
     @torch.no_grad()
     def _of_block(self, events: Tensor) -> Stream:
-        """Return what events ``b x 5 x k`` tell, in the order of time, with nothing before."""
-        index, time, is_pending = events[:, 0].long(), events[0, 1], events[0, 4] > 0
-        now, (b, _, k), S = time.max(), events.shape, self.num_states
+        """Return what outcomes ``b x 5 x k`` tell, in the order of time, with nothing before."""
+        index, time, k = events[:, 0].long(), events[0, 1], events.shape[-1]
         covar = self._prior(index, index, (time.unsqueeze(-1) - time).abs())
         root = innovation_root(covar, events[:, 3], self._prior_variance[index])
-        V = self._states_after(index, now - time).flatten(2)
-        V = torch.linalg.solve_triangular(root, V, upper=False)
-        z = torch.where(is_pending, 0.0, self._residuals(events)).unsqueeze(-1)
-        z = torch.linalg.solve_triangular(root, z, upper=False)
-        # The whitened derivatives by the pending outcomes, b x k x p.
-        unit = torch.eye(k).to(V)[:, is_pending].expand(b, -1, -1)
-        a = torch.linalg.solve_triangular(root, unit, upper=False)
-        covar = torch.cholesky_inverse(torch.linalg.cholesky(a.mT @ a))
-        expected = -covar @ (a.mT @ z)
-        rows = V.unflatten(-1, (S, -1))
+        states = self._states_after(index, time[-1] - time)
+        V = torch.linalg.solve_triangular(root, states.flatten(2), upper=False)
+        z = torch.linalg.solve_triangular(root, self._residuals(events)[..., None], upper=False)
         return replace(
             self._stream,
             events=events,
-            rows=rows,
-            transitions=torch.eye(S).to(V).expand(k, S, S),
-            mean=((z + a @ expected).mT @ V).view(b, S, -1),
-            reduction=_explained(rows),
-            sensitivity=(a.mT @ V).unflatten(-1, (S, -1)),
-            expected=expected.squeeze(-1),
-            pending_covariance=covar,
-            now=now.item(),
+            rows=V.view_as(states),
+            transitions=torch.eye(self.num_states).to(V).expand(k, -1, -1),
+            mean=(z.mT @ V).view_as(self._stream.mean),
+            reduction=_explained(V.view_as(states)),
+            now=time.max().item(),
             made=tuple(time.tolist()),
             end=k,
         )
@@ -730,7 +719,9 @@ class StreamingGP(OneOutputModel):
         transitions, mean = _lead(A, stream.transitions), _lead(A, stream.mean)
         # Covariances with the innovations of the rows held, b x k, and with all states, b x S x n.
         cross = ((h @ transitions) * _column(rows, index)).sum(-1)
-        weights = (cross[..., None, None] * transitions).transpose(1, 2).reshape(-1, S, k * S)
+        weights = (
+            (cross[..., None, None] * transitions).transpose(1, 2).reshape(len(index), S, k * S)
+        )
         V = torch.baddbmm(self._states(index), weights, rows.flatten(1, 2), alpha=-1)
         root = innovation_deviation(cross, noise, self._prior_variance[index])
         V = V / root[:, None, None]
@@ -839,7 +830,8 @@ class StreamingGP(OneOutputModel):
         if late:
             mean, covar = self._smoothed(element, index, time)
         else:
-            h = self._observation @ self._transition(self._lag(time))
+            lag = time - stream.now if stream.end > 0 else torch.zeros_like(time)
+            h = self._observation @ self._transition(lag)
             place = element.unsqueeze(-1), index
             mean = (h * self._mean().movedim(-1, 1)[place]).sum(-1)
             V = (self._by_row(h) * stream.held.permute(0, 3, 1, 2)[place]).sum(-1)
@@ -955,11 +947,6 @@ class StreamingGP(OneOutputModel):
         X = torch.cat([self.choices[events[:, 0].long()], events[:, 1].unsqueeze(-1)], dim=-1)
         return X.reshape(*self._batch_shape, *X.shape[1:])
 
-    def _lag(self, time: Tensor) -> Tensor:
-        """Return lags from now to times; 0 before any event."""
-        now = self._stream.now
-        return time - now if now > -math.inf else torch.zeros_like(time)
-
     def _in_order(self, events: Tensor) -> Tensor:
         """Return events in the order of time, where that makes a difference."""
         if self.is_static or events.shape[-1] == 1:
@@ -1026,31 +1013,20 @@ def _over_choices(kernel: Kernel, choices: Tensor) -> tuple[Kernel, Tensor, Tens
 
 
 def _term(
-    choices: Tensor,
-    covar_module: Kernel,
-    variances: Tensor,
-    matrix: Tensor | None,
-    over_time: Kernel,
+    choices: Tensor, over_choices: tuple[Kernel, Tensor, Tensor | None], over_time: Kernel
 ) -> KroneckerTerm:
     """Return the product of a kernel over the choices and a temporal one, scaled or not."""
-    amplitude, kernel = choices.new_ones(()), over_time
+    covar_module, variances, matrix = over_choices
+    amplitude = choices.new_ones(())
     if isinstance(over_time, ScaleKernel):
-        amplitude, kernel = over_time.outputscale.detach().to(choices), over_time.base_kernel
-    temporal = deepcopy(check_markov(kernel)).requires_grad_(False).to(choices).eval()
-    h, exponent = temporal.observation.to(choices), None
-    if isinstance(temporal, TemporalDecayKernel):
-        exponent = decay_exponent(temporal.forgetting_rate).squeeze(-1)
-    return KroneckerTerm(
-        covar_module,
-        choices,
-        matrix,
-        amplitude * variances,
-        temporal,
-        amplitude,
-        h,
-        amplitude * (temporal.stationary_covariance().to(choices) @ h),
-        exponent,
-    )
+        amplitude, over_time = over_time.outputscale.detach().to(choices), over_time.base_kernel
+    kernel = deepcopy(check_markov(over_time)).requires_grad_(False).to(choices).eval()
+    h, exponent = kernel.observation.to(choices), None
+    if isinstance(kernel, TemporalDecayKernel):
+        exponent = decay_exponent(kernel.forgetting_rate).squeeze(-1)
+    gain = amplitude * (kernel.stationary_covariance().to(choices) @ h)
+    over_actions = covar_module, choices, matrix, amplitude * variances
+    return KroneckerTerm(*over_actions, kernel, amplitude, h, gain, exponent)
 
 
 def _learned(stream: Stream, told: Tensor, residual: Tensor) -> Stream:
