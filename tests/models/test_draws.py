@@ -102,6 +102,17 @@ def test_conditioned_models(small, rate):
         assert_drawn_from(more, rows, *expected)
 
 
+@pytest.mark.parametrize("rate", [0.0, 0.1])
+def test_without_pending_trials(small, rate):
+    X, Y = small.data(TIMES)
+    model = small.streaming(rate)
+    model.observe(X[:6], Y[:6])
+    model.open(small.rows(9)[:3])
+    rows = small.rows(10)
+    expected = posterior(X[:6], Y[:6], rate, small.noise, rows)
+    assert_drawn_from(model.without_pending(), rows, *expected)
+
+
 def test_dense_and_prior_mean(small):
     constant = ConstantMean()
     constant.constant.data.fill_(0.7)

@@ -740,9 +740,10 @@ class StreamingGP(OneOutputModel):
             between = C @ shown
             variance = root.square()[:, None, None] + shown.mT @ between
             below = torch.cat([between.mT, variance], dim=-1)
-            left = sensitivity - shown.unsqueeze(-1) * gain.unsqueeze(1)
+            own = gain.view(len(index), 1, -1)
+            left = torch.baddbmm(sensitivity.flatten(2), shown, own, alpha=-1)
             changed = {
-                "sensitivity": torch.cat([left, gain.unsqueeze(1)], dim=1),
+                "sensitivity": torch.cat([left, own], dim=1).unflatten(-1, mean.shape[1:]),
                 "expected": torch.cat([stream.expected, expected.unsqueeze(-1)], dim=-1),
                 "pending_covariance": torch.cat([torch.cat([C, between], dim=-1), below], dim=-2),
             }
@@ -808,7 +809,8 @@ class StreamingGP(OneOutputModel):
         stream = self._stream
         if stream.expected.shape[-1] == 0 or not (offset := self._offset()).any():
             return stream.mean
-        return stream.mean + (offset[:, :, None, None] * stream.sensitivity).sum(1)
+        shift = offset.unsqueeze(1) @ stream.sensitivity.flatten(2)
+        return stream.mean + shift.view_as(stream.mean)
 
     def _marginals(self, t: float) -> tuple[Tensor, Tensor]:
         """Return means, less the prior mean, and variances of all choices, ``b x n`` each."""
