@@ -127,17 +127,18 @@ class GPOptions(LoopOptions, total=False):
         covar_module: Kernel over actions; in a recipe whose model has contexts, over
             ``[action | context]``. At a refit, those of its parameters that require gradients are
             learned, on a copy. None learns BoTorch's default kernel, RBF, and beside
-            ``temporal_kernel="auto"`` Matérn-5/2 if there are no contexts. With a list of temporal
-            kernels, also a list of as many.
+            ``temporal_kernel="auto"`` Matérn-5/2, in which the columns of a category have one
+            lengthscale. With a list of temporal kernels, also a list of as many.
         temporal_kernel: In place of ``forgetting_rate``, which must be None then: a kernel over
             time, such as :class:`tvbo.kernels.TemporalMaternKernel`, or a list of them, whose
             products with ``covar_module`` are added, as in :class:`tvbo.models.TimeVaryingGP`. At a
             refit, those of its parameters that require gradients are learned, on a copy. Several
             with one ``covar_module`` have amplitudes to learn. ``"auto"``: each refit learns
-            exponential decay and Matérn-5/2. Predictions are averaged over both and over their
-            hyperparameters (:class:`tvbo.models.EnsembleGP`) where kernel, mean and likelihood are
-            left out and each round has a fit; elsewhere that of larger density is taken. None
-            learns ε. Both have priors in rounds (:mod:`tvbo.fit.drift`).
+            exponential decay and Matérn-5/2, or has the ``forgetting_rate`` given. Predictions are
+            averaged over both and over their hyperparameters (:class:`tvbo.models.EnsembleGP`)
+            where kernel, mean and likelihood are left out and each round has a fit; elsewhere that
+            of larger density is taken. None learns ε. Both have priors in rounds
+            (:mod:`tvbo.fit.drift`).
         noise_variance: Variance σ² of the noise, in squared units of the outcome, for outcomes
             observed without a variance of their own. None learns it.
         mean_module: Prior mean, over rows ``[action | context | time]``. None is zero where nothing
@@ -151,8 +152,8 @@ class GPOptions(LoopOptions, total=False):
         beta: β of the recipe's own acquisition, a number or a schedule by the number of the trial,
             attached ones included: the standard deviation is multiplied by its root. None is
             ``0.8 log(4 t)``, unless the recipe's documentation names another.
-        retention: Which observations are kept. None keeps all, except by the default of
-            ``tv_gp_ucb``, and where no hyperparameter is ever learned: those whose weight under the
+        retention: Which observations are kept. None keeps all, except on a box with no
+            kernel given, and where no hyperparameter is ever learned: those whose weight under the
             drift is 1e-12 are discarded. Rules of a recipe's own are joined to it.
         pending: What stands in for the outcomes of pending trials. None is
             :class:`tvbo.optimizers.Hallucinate`, their posterior means, so that asking again before
