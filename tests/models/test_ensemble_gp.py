@@ -128,41 +128,6 @@ def test_what_was_given_may_change_afterwards():
     assert_same(model, expected, ahead, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    "keep",
-    [
-        torch.arange(30) >= 10,
-        torch.arange(30) < 12,
-        torch.arange(30) % 3 != 1,
-        torch.arange(30) == 17,
-        torch.arange(30) < 0,
-        torch.arange(30) < 30,
-    ],
-    ids=["newest", "oldest", "some", "one", "none", "all"],
-)
-def test_drop_is_never_having_observed(keep):
-    X, Y = data(30)
-    Yvar = 0.01 + torch.rand(30, 1, generator=torch.Generator().manual_seed(2))
-    model = incremental()
-    whole = model.condition_on_observations(X, Y, Yvar)
-    model = whole.drop(keep)
-    assert_same(whole, dense(X, Y, Yvar), AHEAD)
-    assert len(model.train_targets) == keep.sum()
-    assert_same(model, dense(X[keep], Y[keep], Yvar[keep]), AHEAD)
-    model = model.condition_on_observations(X[:5], Y[:5] + 1)
-    both = [torch.cat([v[keep], w]) for v, w in ((X, X[:5]), (Y, Y[:5] + 1))]
-    noise = torch.cat([Yvar[keep], torch.full((5, 1), NOISE)])
-    assert_same(model, dense(*both, noise), AHEAD)
-
-
-def test_drop_of_several_blocks():
-    X, Y = data(2 * BLOCK + 50)
-    keep = torch.ones(len(X), dtype=torch.bool)
-    keep[[BLOCK + 3, BLOCK + 70]] = False
-    model = incremental().condition_on_observations(X, Y).drop(keep)
-    assert_same(model, dense(X[keep], Y[keep]), AHEAD)
-
-
 @pytest.mark.parametrize("q", [1, 3])
 def test_gradient_equals_that_of_the_dense_model(q):
     gradients = []

@@ -56,11 +56,3 @@ def test_a_repeat_without_noise_is_refused():
     X, Y = data(3)
     with pytest.raises(InputDataError):
         model.condition_on_observations(X[1:2], Y[1:2])
-
-
-@pytest.mark.parametrize(
-    "keep", [torch.ones(29, dtype=torch.bool), torch.ones(30), torch.ones(1, 30, dtype=torch.bool)]
-)
-def test_a_bad_mask_is_refused(keep):
-    with pytest.raises(BotorchTensorDimensionError):
-        observed().drop(keep)

@@ -216,8 +216,8 @@ class EnsembleGP(OneOutputModel):
     equal weights. The posterior here is a Gaussian with these moments, so that any acquisition
     takes it.
 
-    A model is never changed: :meth:`condition_on_observations` and :meth:`drop` return another one,
-    which shares what it can. An additional observation costs :math:`O(n^2)` instead of the
+    A model is never changed: :meth:`condition_on_observations` returns another one, which shares
+    what it can. An additional observation costs :math:`O(n^2)` instead of the
     :math:`O(n^3)` of a new factor; ``N`` rows cost :math:`O(n^2 N)`. Memory grows as :math:`n^2`.
     On a finite set, the cost of :class:`tvbo.models.StreamingGP` does not grow at all.
 
@@ -528,41 +528,6 @@ class EnsembleGP(OneOutputModel):
         unexplained = (Y - new._prior_mean(X) - mean).unsqueeze(-1)
         innovations = torch.linalg.solve_triangular(root, unexplained, upper=False)
         new._additional = Additional(shape, X, Y, noise, V, root, innovations)
-        return new
-
-    def drop(self, keep: Tensor) -> Self:
-        """Return a model without some of the observations.
-
-        The factor of those before the first discarded one is reused, block by block, and the rest
-        is computed again.
-
-        Args:
-            keep: Which observations remain, ``n`` truth values in the order of observation.
-
-        Raises:
-            BotorchTensorDimensionError: if ``keep`` has another shape or type.
-            InputDataError: if without the others the predictive variance of an outcome is
-                numerically zero.
-            UnsupportedError: if the model has a batch.
-        """
-        if self._additional is not None:
-            raise UnsupportedError(f"Expected no batch. Got {tuple(self.batch_shape)}.")
-        factor = self._factor
-        if keep.shape != factor.Y.shape or keep.dtype != torch.bool:
-            raise BotorchTensorDimensionError(
-                f"Expected keep of {len(factor.Y)} truth values. "
-                f"Got keep.shape={tuple(keep.shape)}, {keep.dtype}."
-            )
-        if keep.all():
-            return self
-        first = int(keep.to(torch.uint8).argmin())
-        blocks = tuple(block for block in factor.blocks if block.stop <= first)
-        start = blocks[-1].stop if blocks else 0
-        X, Y, noise, innovations = factor[:4]
-        new, rest = self._copy(), keep.nonzero().squeeze(-1)
-        rest = rest[rest >= start].to(X.device)
-        new._factor = Factor(X[:start], Y[:start], noise[:, :start], innovations[:, :start], blocks)
-        new._factor = new._grown(X[rest], Y[rest], noise[:, rest])
         return new
 
     def member(self, i: int) -> EnsembleGP:
