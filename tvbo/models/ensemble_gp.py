@@ -37,7 +37,7 @@ BLOCK = 256
 """Rows of the Cholesky factor in a block, of which the diagonal one is inverted: a product is many
 times faster than a triangular solve with few right sides, and its error no larger."""
 
-ROWS_AT_ONCE = 32
+ROWS_AT_ONCE = 128
 """Rows without gradients that are evaluated at once, so that the arrays stay in the cache."""
 
 
@@ -632,7 +632,7 @@ class EnsembleGP(OneOutputModel):
     @torch.no_grad()
     def _grown(self, X: Tensor, Y: Tensor, noise: Tensor) -> Factor:
         """Return the factor with checked rows ``q x d``, outcomes ``q``, and noise ``s x q``."""
-        factor, size = self._factor, max(2 * ROWS_AT_ONCE, BLOCK // len(self.weights))
+        factor, size = self._factor, BLOCK // min(4, len(self.weights))
         parts = zip(X.split(size), Y.split(size), noise.split(size, dim=-1), strict=True)
         for x, y, variances in parts if len(X) > 0 else ():
             covar = self._covar(x, torch.cat([factor.X, x]) if factor.blocks else x)
