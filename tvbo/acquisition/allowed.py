@@ -36,7 +36,7 @@ SMOOTHNESS = 0.001
 MIN_SUCCESS = 0.6
 """Probability with which an action must succeed, if there is one that does."""
 
-WEIGHT = 0.5
+WEIGHT = 0.75
 """What 1 in log probability of success counts for, in ranges of the acquisition function."""
 
 
@@ -92,7 +92,7 @@ class Allowed(AcquisitionFunction):
     near that of :math:`p`. The probability of success :math:`s(x)` is required in the same way to
     be 0.6, and :math:`v \log s(x)` is added, by which a failure is weighed against a gain: ``v`` is
     1 where :math:`\alpha` is a logarithm, such as of an expected improvement, whose product with
-    :math:`s` is meant; else half the range of :math:`\alpha`.
+    :math:`s` is meant; else three quarters of the range of :math:`\alpha`.
 
     Args:
         acq_function: :math:`\alpha`, over rows ``b x q x d``; in a batch shortfalls add up, and the
