@@ -178,18 +178,20 @@ def test_attach_refuses_what_is_outside(make, X, error):
     assert optimizer.open_trials == ()
 
 
-def test_a_lost_trial_is_no_observation_and_counts_as_pending():
-    one, two = (learner(pending=ConstantLiar(-3.0)) for _ in range(2))
-    for each in (one, two):
-        each.attach([2.0], t=0.0)
-    one.fail(1, "x")
-    for each in (one, two):
+def test_a_lost_trial_is_no_observation_and_pending_no_more():
+    lost, never = (learner(pending=ConstantLiar(-3.0)) for _ in range(2))
+    lost.attach([2.0], t=0.0)
+    lost.fail(1, "x")
+    for each in (lost, never):
         each.ask(1.0)
     rows = torch.cat([CHOICES, torch.full((5, 1), 2.0, dtype=torch.float64)], -1)
-    means = [each.model.posterior(rows).mean.flatten() for each in (one, two)]
+    means = [each.model.posterior(rows).mean.flatten() for each in (lost, never)]
     assert torch.equal(*means)
-    assert means[0].argmin() == 2
-    assert one.model_size == 0
+    assert lost.model_size == 0
+    # What is learned of it is where others would fail.
+    probabilities = [lost.recommend(choices=[[x]]).probability_of_success for x in (0.0, 2.0)]
+    assert probabilities[1] < probabilities[0]
+    assert never.recommend().probability_of_success is None
 
 
 def test_expire_overdue_is_by_event_time():
