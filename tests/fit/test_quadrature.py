@@ -156,12 +156,17 @@ def test_other_loops_take_one_form():
     own = ScaleKernel(RBFKernel(ard_num_dims=2)).double()
     for options in (
         {"refit": RefitEvery(2)},
-        {"forgetting_rate": 0.1},
         {**auto, "covar_module": own},
         {**auto, "mean_module": ConstantMean().double()},
     ):
         model = played(**options).model
         assert not isinstance(model, EnsembleGP) or model.sets is None
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.1])
+def test_a_given_rate_is_averaged_over_the_other_hyperparameters(rate):
+    model = played(forgetting_rate=rate).model
+    assert model.sets is not None and len(model.weights) > 1
 
 
 def test_other_acquisitions_take_it():
