@@ -166,7 +166,8 @@ def test_other_loops_take_one_form():
 @pytest.mark.parametrize("rate", [0.0, 0.1])
 def test_a_given_rate_is_averaged_over_the_other_hyperparameters(rate):
     model = played(forgetting_rate=rate).model
-    assert model.sets is not None and len(model.weights) > 1
+    assert model.sets is not None
+    assert len(model.weights) > 1
 
 
 def test_other_acquisitions_take_it():
