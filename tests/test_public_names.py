@@ -65,6 +65,7 @@ def test_import_is_light():
     assert loaded.stdout.strip() == "[]", loaded.stderr
 
 
+@pytest.mark.slow
 def test_models_alone_have_sample_paths():
     """No other part of the package has to be imported before BoTorch draws paths of a model."""
     script = (

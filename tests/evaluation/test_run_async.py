@@ -436,6 +436,7 @@ def test_a_tell_that_raises_is_not_repeated():
     check_accounts(optimizer, history)
 
 
+@pytest.mark.slow
 def test_what_a_process_begins_after_the_end_does_not_fail():
     class Slow(Watched):
         def tell(self, trial, Y, Yvar=None):

@@ -92,6 +92,7 @@ def test_the_first_fit_waits_for_what_the_recipe_waits_for():
         assert needed == optimizer.initial == 2 * (d + 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_model_and_acquisition_are_those_of_the_recipe(sign):
     """With the same outcomes, to be minimized or maximized."""
@@ -222,6 +223,7 @@ def test_the_best_at_a_time(sign):
     assert (mean, sem) == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_integers_logarithms_and_ordered_values():
     others = [
         RangeParameterConfig(name="k", bounds=(1, 5), parameter_type="int"),
