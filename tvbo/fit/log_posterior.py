@@ -20,7 +20,7 @@ from tvbo.fit.quadratic_model import QuadraticModel
 from tvbo.kernels import TemporalDecayKernel, TemporalMaternKernel
 from tvbo.kernels.temporal import decay_exponent
 from tvbo.models import TimeVaryingGP
-from tvbo.models.closed_form import MATERN, HyperparameterSets, correlation_of
+from tvbo.models.closed_form import HyperparameterSets, correlation_of, matern
 from tvbo.models.time_varying_gp import make_temporal_kernel
 
 Array = NDArray[np.float64]
@@ -194,10 +194,10 @@ class LogPosterior:
             by_time_rate *= in_time
         else:
             by_time_rate = np.square(self.lags / time_rate)
-            in_time, time_slope = MATERN.evaluate(by_time_rate, True)
+            in_time, time_slope = matern(by_time_rate, True)
             assert time_slope is not None
             by_time_rate *= time_slope
-        in_space, slope = self.correlation.evaluate(inverse_squares @ self.squares, with_gradient)
+        in_space, slope = self.correlation(inverse_squares @ self.squares, with_gradient)
         noise = math.exp(theta[-1]) if self.noise is None else self.noise
         covar = self._covar
         covar[self._pairs] = in_space * in_time

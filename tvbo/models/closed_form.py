@@ -28,6 +28,10 @@ Pullback = Callable[[Array], Array]
 Evaluate = Callable[[Array, bool], tuple[Array, Pullback | None]]
 """Takes rows ``b x d``, and whether derivatives are needed, to values ``k x b`` and a pullback."""
 
+Correlation = Callable[[Array, bool], tuple[Array, Array | None]]
+r"""Takes squared distances :math:`s` in units of lengthscales, and whether the slope is needed, to
+the correlation :math:`\kappa` and the slope :math:`-2\, d\kappa / ds`, or None."""
+
 LARGEST_LAG = 1e3
 """In units of the memory of a kernel, of which nothing is left long before."""
 
@@ -59,18 +63,6 @@ class ClosedForm(torch.autograd.Function):
         return by_rows.to(by_values.device).view(*by_values.shape[1:], -1), None
 
 
-@dataclass(frozen=True)
-class Correlation:
-    r"""The correlation :math:`\kappa` at squared distances :math:`s` in units of lengthscales.
-
-    Args:
-        evaluate: Returns :math:`\kappa`, and where asked the slope :math:`-2\, d\kappa / ds`, None
-            otherwise.
-    """
-
-    evaluate: Callable[[Array, bool], tuple[Array, Array | None]]
-
-
 def correlation_of(kernel: Kernel) -> Correlation:
     """Return the correlation of a kernel of GPyTorch.
 
@@ -78,21 +70,23 @@ def correlation_of(kernel: Kernel) -> Correlation:
         UnsupportedError: if it is neither an ``RBFKernel`` nor a ``MaternKernel`` with ν = 2.5.
     """
     if isinstance(kernel, RBFKernel):
-        return RBF
+        return rbf
     if isinstance(kernel, MaternKernel) and kernel.nu == 2.5:
-        return MATERN
+        return matern
     raise UnsupportedError(
         f"Expected an RBFKernel, or a MaternKernel with nu=2.5. Got {type(kernel).__name__}"
         f"{f' with nu={kernel.nu}' if isinstance(kernel, MaternKernel) else ''}."
     )
 
 
-def _rbf(squares: Array, with_slope: bool) -> tuple[Array, Array | None]:
+def rbf(squares: Array, with_slope: bool) -> tuple[Array, Array | None]:
+    """Return the correlation of an RBF kernel."""
     values = _exp(-0.5 * squares)
     return values, values if with_slope else None
 
 
-def _matern(squares: Array, with_slope: bool) -> tuple[Array, Array | None]:
+def matern(squares: Array, with_slope: bool) -> tuple[Array, Array | None]:
+    """Return the correlation of Matérn-5/2."""
     # In place, since memory for a thousand rows takes longer than the arithmetic.
     x = 5 * squares
     np.sqrt(x, out=x)
@@ -114,11 +108,6 @@ def _exp(values: Array) -> Array:
     """Return exponentials, in place, in less than half of NumPy's time."""
     torch.from_numpy(values).exp_()
     return values
-
-
-RBF = Correlation(_rbf)
-MATERN = Correlation(_matern)
-"""Of Matérn-5/2."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,7 +210,7 @@ class EnsembleKernel(Module):
         first, second = (X.transpose(X.ndim - 1, *range(X.ndim - 1)) for X in (X1, X2))
         differences = first[:-1, ..., :, None] - second[:-1, ..., None, :]
         squares = inverse_squares @ np.square(differences).reshape(len(differences), -1)
-        in_space, slope = self._correlation.evaluate(
+        in_space, slope = self._correlation(
             squares.reshape(len(squares), *differences.shape[1:]), with_gradients
         )
         times = first[-1]
@@ -253,7 +242,7 @@ class EnsembleKernel(Module):
         columns = list(range(self.inverse_lengthscales.shape[-1]))
         over_space: Kernel = (
             RBFKernel(ard_num_dims=len(columns), active_dims=columns)
-            if self._correlation is RBF
+            if self._correlation is rbf
             else MaternKernel(nu=2.5, ard_num_dims=len(columns), active_dims=columns)
         ).double()
         over_space.lengthscale = self.inverse_lengthscales[i].reciprocal()
