@@ -428,8 +428,9 @@ class GPOptimizer(Optimizer):
         if self._is_starting():
             return trial
         row = self._row(trial)
-        feasibility = self._feasibility.probabilities(row)["feasibility"]
-        trial = replace(trial, feasibility=feasibility)
+        if self.goals.limits:
+            feasibility = self._feasibility.probabilities(row)["feasibility"]
+            trial = replace(trial, feasibility=feasibility)
         judged = [each.admit(trial, row) for each in self.outcome_models]
         trials = [each for each, _ in judged]
         gains = [each.information_gain for each in trials if each.information_gain is not None]
