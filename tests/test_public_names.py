@@ -15,6 +15,11 @@ import tvbo.kernels
 from tvbo import recipes
 
 
+def run_fresh(script):
+    """Run a script in an interpreter that has imported nothing."""
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+
+
 def test_every_public_name_has_a_docstring():
     names = {}
     for found in pkgutil.walk_packages(tvbo.__path__, "tvbo."):
@@ -48,7 +53,7 @@ def test_the_other_tvbo_beside_ours_is_named(tmp_path):
     other.mkdir()
     (other / "METADATA").write_text("Metadata-Version: 2.1\nName: tvbo\nVersion: 0.5.3\n")
     script = f"import sys; sys.path.append({str(tmp_path)!r}); import tvbo"
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    run = run_fresh(script)
     assert run.stderr.splitlines()[-1].startswith("ImportError: ")
     assert "tvbo 0.5.3" in run.stderr
 
@@ -61,7 +66,7 @@ def test_import_is_light():
         "late = ('matplotlib', 'pandas', 'rich', 'scipy.stats', 'sklearn'); "
         "print([name for name in late if name in sys.modules])"
     )
-    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    loaded = run_fresh(script)
     assert loaded.stdout.strip() == "[]", loaded.stderr
 
 
@@ -74,7 +79,7 @@ def test_models_alone_have_sample_paths():
         "X = torch.rand(5, 2).double(); model = TimeVaryingGP(X, X[:, :1], time_feature=1); "
         "print(draw_matheron_paths(model, torch.Size([3]))(X).shape)"
     )
-    drawn = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    drawn = run_fresh(script)
     assert drawn.stdout.strip() == "torch.Size([3, 5])", drawn.stderr
 
 
