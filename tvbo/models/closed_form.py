@@ -177,10 +177,24 @@ class EnsembleKernel(Module):
         super().__init__()
         self._correlation = correlation_of(over_space)
         self.form = type(over_space).__name__
-        rates, is_smooth = zip(*(_rates_of(kernel) for kernel in temporal_kernels), strict=True)
+        # By what time differences are multiplied, and whether the drift is smooth.
+        rates, is_smooth = [], []
+        for kernel in temporal_kernels:
+            if isinstance(kernel, TemporalDecayKernel):
+                rate = -decay_exponent(kernel.forgetting_rate.detach()).flatten()
+            elif isinstance(kernel, TemporalMaternKernel) and kernel.nu == 2.5:
+                rate = 5**0.5 / kernel.lengthscale.detach().flatten()
+            else:
+                raise UnsupportedError(
+                    "Expected a TemporalDecayKernel, or a TemporalMaternKernel with nu=2.5. "
+                    f"Got {type(kernel).__name__}."
+                )
+            rates.append(rate)
+            is_smooth.append(torch.full_like(rate, isinstance(kernel, TemporalMaternKernel)))
         self.register_buffer("inverse_lengthscales", lengthscales.reciprocal())
         self.register_buffer("variance", torch.tensor(variance, dtype=torch.float64))
-        self.register_buffer("_rates", torch.cat(rates))
+        # That of ε = 1 times a lag would overflow.
+        self.register_buffer("_rates", torch.cat(rates).clamp_max(1e150))
         self.register_buffer("_is_smooth", torch.cat(is_smooth))
 
     def forward(self, X1: Tensor, X2: Tensor) -> Tensor:
@@ -255,21 +269,6 @@ class EnsembleKernel(Module):
         kernel = ScaleKernel(over_space * ColumnKernel(over_time, [len(columns)])).double()
         kernel.outputscale = self.variance
         return kernel
-
-
-def _rates_of(kernel: TemporalKernel) -> tuple[Tensor, Tensor]:
-    """Return by what time differences are multiplied, and whether the drift is smooth, ``s``."""
-    if isinstance(kernel, TemporalDecayKernel):
-        rates = -decay_exponent(kernel.forgetting_rate.detach()).flatten()
-    elif isinstance(kernel, TemporalMaternKernel) and kernel.nu == 2.5:
-        rates = 5**0.5 / kernel.lengthscale.detach().flatten()
-    else:
-        raise UnsupportedError(
-            "Expected a TemporalDecayKernel, or a TemporalMaternKernel with nu=2.5. "
-            f"Got {type(kernel).__name__}."
-        )
-    # That of ε = 1 times a lag would overflow.
-    return rates.clamp_max(1e150), torch.full_like(rates, isinstance(kernel, TemporalMaternKernel))
 
 
 class _Covariances(torch.autograd.Function):

@@ -464,7 +464,9 @@ class EnsembleGP(OneOutputModel):
             return np.concatenate([self.moments(part, False)[0] for part in parts], axis=-1), None
         assert self.sets is not None
         held = self.weights, self._set_mean, self.sets.variance, self._factor
-        weights, prior_mean, prior_variance, factor = _mapped(held, _as_array)
+        weights, prior_mean, prior_variance, factor = _mapped(
+            held, lambda tensor: tensor.numpy(force=True)
+        )
         covar, from_covar = self.sets.evaluate(X, factor.X, with_gradients)
         V = factor.whiten(covar)
         means = (V @ factor.innovations[..., None])[..., 0] + prior_mean[:, None]
@@ -760,11 +762,6 @@ def _joined(first: Tensor, second: Tensor, dim: int) -> Tensor:
     shape = torch.broadcast_shapes(first.shape[:-2], second.shape[:-2])
     parts = [each.expand(*shape, *each.shape[-2:]) for each in (first, second)]
     return torch.cat(parts, dim=dim)
-
-
-def _as_array(tensor: Tensor) -> Array:
-    array: Array = tensor.numpy(force=True)
-    return array
 
 
 def _mapped(value: Any, fn: Callable[[Tensor], Any]) -> Any:

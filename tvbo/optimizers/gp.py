@@ -324,9 +324,13 @@ class GPOptimizer(Optimizer):
                 each.condition(t, open_rows, self.pending, self.generator, sign)
             if start is not None:
                 return start
-            observations = standardized(ask_context.observations, self._newest[0].transform)
+            assert first.newest is not None
+            observations = standardized(ask_context.observations, first.newest.transform)
             ask_context = replace(ask_context, observations=observations)
-            acq_function = acquisition_of(self.acquisition, self._feasibility, ask_context)
+            if len(self.outcome_models) == 1 and self._success is None:
+                acq_function = self.acquisition(first.newest.model, ask_context)
+            else:
+                acq_function = acquisition_of(self.acquisition, self._feasibility, ask_context)
             if isinstance(acq_function, DrawnValues):
                 # Its values are known at the candidates alone.
                 return acq_function.best()
