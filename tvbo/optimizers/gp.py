@@ -327,7 +327,8 @@ class GPOptimizer(Optimizer):
             assert first.newest is not None
             observations = standardized(ask_context.observations, first.newest.transform)
             ask_context = replace(ask_context, observations=observations)
-            if len(self.outcome_models) == 1 and self._success is None:
+            is_certain = self._success is None and not self.goals.limits
+            if is_certain and len(self.outcome_models) == 1:
                 acq_function = self.acquisition(first.newest.model, ask_context)
             else:
                 acq_function = acquisition_of(self.acquisition, self._feasibility, ask_context)
