@@ -27,11 +27,11 @@ from tvbo.kernels.temporal import memory_length
 from tvbo.optimizers.bpe import BPEDelay
 from tvbo.optimizers.bpe.confidence import FixedWidth, WidthRule
 from tvbo.optimizers.bpe.delays import DelayBound, EstimatedDelay
-from tvbo.optimizers.constant_rules import RandomSearch
 from tvbo.optimizers.gp import Failures, GPOptimizer
 from tvbo.optimizers.outcome_model import OutcomeModel
 from tvbo.optimizers.pending import Pending
 from tvbo.optimizers.posterior_state import PosteriorState, RowState, StreamingState
+from tvbo.optimizers.random import RandomSearch
 from tvbo.retention import EntropyThreshold, Reset, Retention, SizeLimit, SlidingWindow, StaleCutoff
 from tvbo.retention.entropy import Mode
 from tvbo.spaces import FiniteSpace, InputLayout, MixedSpace

@@ -15,9 +15,9 @@ from tvbo import fit_drift, recipes
 from tvbo.evaluation import BacktestResult, backtest, rolling_folds, tune_exploration
 from tvbo.evaluation.backtesting.algorithms import panel_algorithms
 from tvbo.evaluation.backtesting.backtest import Fold, simulate_backtest
+from tvbo.evaluation.backtesting.rivals import FixedAction, LastBest
 from tvbo.logs import fit_panel
 from tvbo.logs.drift_fit import fit_panel_drift
-from tvbo.optimizers.constant_rules import FixedAction, LastBest
 from tvbo.spaces import FiniteSpace
 from tvbo.test_functions.drifting_gp import drifting_gp_log
 

@@ -13,9 +13,8 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 from tvbo import recipes
 from tvbo.acquisition import LogEI, ThompsonSampling
 from tvbo.acquisition.success import SuccessModel
+from tvbo.evaluation.backtesting.rivals import DriftUCB, LastBest
 from tvbo.optimizers import Optimizer
-from tvbo.optimizers.constant_rules import LastBest
-from tvbo.optimizers.drift_bandits import DriftUCB
 from tvbo.spaces import FiniteSpace, InputLayout
 from tvbo.spaces.observations import Observations
 

@@ -9,8 +9,8 @@ from botorch.exceptions.errors import InputDataError
 from gpytorch.kernels import RBFKernel
 
 from tvbo import recipes
+from tvbo.evaluation.backtesting.rivals import DriftUCB
 from tvbo.optimizers import GPOptimizer, IgnorePending, Optimizer
-from tvbo.optimizers.drift_bandits import DriftUCB
 from tvbo.retention import Reset, SizeLimit, SlidingWindow
 from tvbo.spaces import FiniteSpace
 from tvbo.storage import JournalReader, trials_of

@@ -10,9 +10,8 @@ import torch
 from gpytorch.kernels import RBFKernel
 
 from tvbo import recipes
+from tvbo.evaluation.backtesting.rivals import DriftUCB, LastBest
 from tvbo.optimizers import Optimizer, RefitEvery
-from tvbo.optimizers.constant_rules import LastBest
-from tvbo.optimizers.drift_bandits import DriftUCB
 from tvbo.spaces import FiniteSpace
 from tvbo.storage.database import EVENT_COLUMNS
 from tvbo.storage.event import chained, digest_of

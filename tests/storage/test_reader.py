@@ -117,7 +117,7 @@ def test_any_flipped_byte_is_found_or_does_no_harm(closed, make_random, play, ge
 
 def test_a_damaged_start(closed):
     run, content = closed(30)
-    place = content.index(b"tvbo.optimizers.constant_rules")
+    place = content.index(b"tvbo.optimizers.random")
     run.write_bytes(content[:place] + b"T" + content[place + 1 :])
     with (
         pytest.warns(DamagedJournalWarning),

@@ -13,16 +13,17 @@ import torch
 from torch import Generator, Tensor
 
 from tvbo.evaluation.backtesting.exploration import tune_exploration
+from tvbo.evaluation.backtesting.rivals import (
+    DriftUCB,
+    FixedAction,
+    LastBest,
+    d_ucb_discount,
+    sw_ucb_window,
+)
 from tvbo.logs import DriftFit, fit_panel
 from tvbo.logs.drift_fit import fit_panel_drift
 from tvbo.logs.panel_report import describe_season
 from tvbo.optimizers import Optimizer, RandomSearch
-from tvbo.optimizers.constant_rules import FixedAction, LastBest
-from tvbo.optimizers.drift_bandits import (
-    DriftUCB,
-    d_ucb_discount,
-    sw_ucb_window,
-)
 from tvbo.recipes import gp_ucb, r_gp_ucb, tv_gp_ucb
 from tvbo.rounding import argmax
 from tvbo.spaces import FiniteSpace

@@ -17,9 +17,9 @@ from torch import Generator, Tensor
 
 from tvbo.evaluation.backtesting.algorithms import Algorithm
 from tvbo.evaluation.backtesting.result import BacktestResult
+from tvbo.evaluation.backtesting.rivals import FixedAction
 from tvbo.logs.panel_season import duration
 from tvbo.optimizers import Optimizer
-from tvbo.optimizers.constant_rules import FixedAction
 from tvbo.spaces import FiniteSpace
 from tvbo.terminal import patient_steps
 from tvbo.threads import threads_for

@@ -6,9 +6,10 @@ import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
 
-from tvbo.optimizers.constant_rules import FixedAction, LastBest
-from tvbo.optimizers.drift_bandits import (
+from tvbo.evaluation.backtesting.rivals import (
     DriftUCB,
+    FixedAction,
+    LastBest,
     d_ucb_discount,
     sw_ucb_window,
 )
