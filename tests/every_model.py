@@ -7,7 +7,6 @@ from gpytorch.means import ZeroMean
 from reference import rbf
 from torch import Size
 
-from tvbo.kernels import TemporalDecayKernel
 from tvbo.models import ContextualGP, EnsembleGP, StreamingGP, TimeVaryingGP
 from tvbo.models.closed_form import HyperparameterSets
 
@@ -79,16 +78,16 @@ def incremental(seed=0):
 
 
 def averaged(seed=0):
-    kernel = TemporalDecayKernel(batch_shape=Size([2])).double()
-    kernel.forgetting_rate = torch.tensor([[0.02], [0.3]], dtype=torch.float64)
     sets = HyperparameterSets(
+        kernel="RBFKernel",
         lengthscales=torch.tensor([[0.2, 0.5], [0.7, 0.4]], dtype=torch.float64),
-        temporal_kernel=kernel.requires_grad_(False),
+        rates=-0.5 * torch.tensor([0.02, 0.3], dtype=torch.float64).neg().log1p(),
+        is_smooth=torch.zeros(2, dtype=torch.float64),
         mean=torch.tensor([-0.4, 0.6], dtype=torch.float64),
         noise=torch.tensor([NOISE, 2 * NOISE], dtype=torch.float64),
         log_weights=torch.tensor([-1.0, -1.5], dtype=torch.float64),
     )
-    return EnsembleGP.from_sets(time_varying(), *data(seed=seed), [sets])
+    return EnsembleGP.from_sets(sets, *data(seed=seed))
 
 
 MODELS = {

@@ -17,10 +17,8 @@ from torch import Generator
 from tvbo import recipes
 from tvbo.acquisition import UCB, ConstantBeta, ThompsonSampling
 from tvbo.acquisition.ucb import EdgeCorrectedUCB
-from tvbo.kernels import TemporalDecayKernel
 from tvbo.models import EnsembleGP, TimeVaryingGP
 from tvbo.models.closed_form import HyperparameterSets
-from tvbo.models.scale import UnitCube
 from tvbo.optim.maximize import InUnitCube, gen_candidates_closed_form
 from tvbo.retention import SizeLimit
 from tvbo.spaces import AskContext, Box, FiniteSpace, MixedSpace, Parameters
@@ -36,18 +34,16 @@ def make_model(lengthscales, dim=2, bounds=BOUNDS):
     s = len(lengthscales)
     unit = torch.rand(8, dim + 1, dtype=torch.float64, generator=Generator().manual_seed(3))
     X = torch.cat([bounds[0] + (bounds[1] - bounds[0]) * unit[:, :-1], NOW * unit[:, -1:]], dim=-1)
-    kernel = TemporalDecayKernel(batch_shape=torch.Size([s])).double()
-    kernel.forgetting_rate = torch.full((s, 1), 0.02, dtype=torch.float64)
     sets = HyperparameterSets(
-        lengthscales=lengthscales,
-        temporal_kernel=kernel.requires_grad_(False),
+        kernel="RBFKernel",
+        lengthscales=lengthscales * (bounds[1] - bounds[0]),
+        rates=torch.full((s,), -0.5 * math.log1p(-0.02), dtype=torch.float64),
+        is_smooth=torch.zeros(s, dtype=torch.float64),
         mean=torch.zeros(s, dtype=torch.float64),
         noise=torch.full((s,), 0.1, dtype=torch.float64),
         log_weights=torch.arange(s, dtype=torch.float64),
     )
-    Y = 0.01 * unit[:, :1]
-    transform = UnitCube(list(range(dim)), bounds)
-    return EnsembleGP.from_sets(TimeVaryingGP(X, Y, input_transform=transform).eval(), X, Y, [sets])
+    return EnsembleGP.from_sets(sets, X, 0.01 * unit[:, :1])
 
 
 def context_of(search_space):

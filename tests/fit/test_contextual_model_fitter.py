@@ -132,8 +132,8 @@ def test_only_the_columns_of_default_kernels_are_scaled():
             "context_kernel": rbf(0.4) if context else None,
         }
         made = fitter(**given)
-        model = made.fit(observations, 4, torch.Generator())
-        seen = model.transform_inputs(rows)
+        made.fit(observations, 4, torch.Generator())
+        seen = made.last_model.transform_inputs(rows)
         expected = rows.clone()
         if 2 in layout:
             expected[:, 2] = (rows[:, 2] - 10) / 10

@@ -39,7 +39,8 @@ def drawn(kernel, n=60, seed=0, gap=1.0) -> Observations:
 
 def fitted(observations: Observations, **options) -> TimeVaryingGP:
     fitter = ModelFitter(InputLayout(1), BOUNDS, **options)
-    return fitter.fit(observations, len(observations), torch.Generator())
+    fitter.fit(observations, len(observations), torch.Generator())
+    return fitter.last_model
 
 
 @pytest.mark.parametrize(
@@ -79,7 +80,8 @@ def test_a_round_is_as_long_as_those_of_all_outcomes(form):
     observations = replace(observations, X=X)
     learning = ModelFitter(InputLayout(1), BOUNDS, temporal_kernel=form)
     learning.fit(observations[:30], 30, torch.Generator())
-    model = learning.fit(observations, 60, torch.Generator())
+    learning.fit(observations, 60, torch.Generator())
+    model = learning.last_model
     expected = fitted(observations, temporal_kernel=form)
     for (name, value), other in zip(
         model.covar_module.state_dict().items(),
@@ -120,8 +122,8 @@ def test_a_product_with_contexts_is_one_kernel_over_both(structure):
     layout = InputLayout(1, 1)
     bounds = torch.cat([BOUNDS, BOUNDS], dim=-1)
     fitter = ModelFitter(layout, bounds, temporal_kernel="auto", structure=structure)
-    model = fitter.fit(Observations.empty(layout.num_columns), 0, torch.Generator())
-    kinds = [type(kernel) for kernel in kernels_of(model)]
+    fitter.fit(Observations.empty(layout.num_columns), 0, torch.Generator())
+    kinds = [type(kernel) for kernel in kernels_of(fitter.last_model)]
     assert kinds == [MaternKernel] if structure == "product" else [RBFKernel, RBFKernel]
 
 

@@ -11,7 +11,7 @@ from botorch.models import ModelListGP
 from botorch.models.transforms import Standardize
 from gpytorch.mlls import ExactMarginalLogLikelihood, SumMarginalLogLikelihood
 
-from tvbo.fit.fitted_forms import fit_from, learned_values
+from tvbo.fit.fitted_forms import ModelPosterior, fit_from, learned_values
 from tvbo.fit.model_fitter import ModelFitter
 from tvbo.kernels import TemporalDecayKernel
 from tvbo.models import ContextualGP, TimeVaryingGP
@@ -49,6 +49,12 @@ def fitter() -> ModelFitter:
     return ModelFitter(InputLayout(2), BOUNDS, temporal_kernel=TemporalDecayKernel().double())
 
 
+def fit(learning: ModelFitter, *given) -> TimeVaryingGP:
+    """The model after a fit."""
+    learning.fit(*given)
+    return learning.last_model
+
+
 def log_posterior(model: TimeVaryingGP) -> float:
     """Of the hyperparameters, for all observations."""
     mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
@@ -71,10 +77,10 @@ def fitted(observations: Observations, **start: float) -> TimeVaryingGP:
 def test_a_collapsed_fit_does_not_hold_the_next_ones():
     """From where the first fit ends, climbing stays at ε = 0.9999."""
     learning = fitter()
-    first = learning.fit(misleading(), 12, torch.Generator())
+    first = fit(learning, misleading(), 12, torch.Generator())
     assert first.forgetting_rate.item() > 0.9
-    model = learning.fit(seen(24), 24, torch.Generator())
-    best = fitter().fit(seen(24), 24, torch.Generator())
+    model = fit(learning, seen(24), 24, torch.Generator())
+    best = fit(fitter(), seen(24), 24, torch.Generator())
     assert model.forgetting_rate.item() < 0.2
     assert log_posterior(model) == pytest.approx(log_posterior(best), rel=1e-9)
 
@@ -85,8 +91,7 @@ def test_the_better_of_two_optima_is_kept_whatever_the_order():
     bad = learned_values(fitted(seen(24), rate=0.7, lengthscale=3.0))
     ends = []
     for starts in ([good, bad], [bad, good], [good]):
-        fit_from(model, starts, torch.Generator())
-        ends.append(learned_values(model))
+        ends.append(fit_from(ModelPosterior(model), starts, torch.Generator())[1])
     assert not model.training
     for end in ends[1:]:
         for name, value in ends[0].items():
@@ -99,10 +104,9 @@ def test_a_fit_from_the_same_data_ends_in_the_same_place_wherever_it_starts():
     start = learned_values(model)
     ends = []
     for shift in (0.0, 0.01, 0.02):
-        fit_from(
-            model, [{name: value * (1 + shift) for name, value in start.items()}], torch.Generator()
-        )
-        ends.append(torch.cat([value.flatten() for value in learned_values(model).values()]))
+        near = {name: value * (1 + shift) for name, value in start.items()}
+        found = fit_from(ModelPosterior(model), [near], torch.Generator())[1]
+        ends.append(torch.cat([value.flatten() for value in found.values()]))
     assert torch.allclose(ends[1], ends[0], rtol=0, atol=2e-6)
     assert torch.allclose(ends[2], ends[0], rtol=0, atol=2e-6)
 
@@ -110,11 +114,11 @@ def test_a_fit_from_the_same_data_ends_in_the_same_place_wherever_it_starts():
 def test_noise_that_is_known_for_a_while_is_learned_afterwards():
     learning, plain = fitter(), seen(24)
     known = Observations(plain.X, plain.Y, torch.full_like(plain.Y, 0.05))
-    first = learning.fit(plain, 24, torch.Generator())
-    assert "likelihood.noise_covar.raw_noise" in learning.fitted.newest
+    first = fit(learning, plain, 24, torch.Generator())
+    assert "likelihood.noise_covar.noise" in learning.fitted.newest
     learning.fit(known, 25, torch.Generator())
-    assert "likelihood.noise_covar.raw_noise" not in learning.fitted.newest
-    last = learning.fit(plain, 26, torch.Generator())
+    assert "likelihood.noise_covar.noise" not in learning.fitted.newest
+    last = fit(learning, plain, 26, torch.Generator())
     assert last.likelihood.noise.item() == pytest.approx(first.likelihood.noise.item(), rel=1e-4)
 
 
@@ -125,7 +129,7 @@ def messages(caplog) -> list[tuple[int, str]]:
 def test_a_fit_at_a_bound_is_logged_once(caplog):
     learning = fitter()
     with caplog.at_level(logging.INFO, "tvbo"):
-        model = learning.fit(misleading(), 12, torch.Generator())
+        model = fit(learning, misleading(), 12, torch.Generator())
         logged = messages(caplog)
         assert model.forgetting_rate.item() == pytest.approx(1 - 1e-4)
         about = [m for m in logged if "forgetting_rate" in m[1]]
@@ -162,7 +166,7 @@ def test_a_jump_of_the_rate_is_logged(caplog):
     with caplog.at_level(logging.INFO, "tvbo"):
         learning.fit(misleading(), 12, torch.Generator())
         caplog.clear()
-        model = learning.fit(seen(24), 24, torch.Generator())
+        model = fit(learning, seen(24), 24, torch.Generator())
         jumps = [m for m in messages(caplog) if "jumped" in m[1]]
         rate = model.forgetting_rate.item()
         assert len(jumps) == 1

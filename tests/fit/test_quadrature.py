@@ -3,54 +3,43 @@
 from __future__ import annotations
 
 import math
-from copy import deepcopy
 
 import numpy as np
 import pytest
 import torch
 from botorch.acquisition import LogExpectedImprovement
+from default_model import assign, default_model
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.means import ConstantMean
-from torch import Generator, Tensor
+from torch import Generator
 
 from tvbo import recipes
-from tvbo.fit.drift import Drift
-from tvbo.fit.log_posterior import LogPosterior
+from tvbo.fit.log_posterior import LogPosterior, Values
 from tvbo.models import EnsembleGP, TimeVaryingGP
-from tvbo.models.scale import UnitCube
 from tvbo.optimizers import RefitEvery
+from tvbo.spaces.observations import Observations
 from tvbo.test_functions import MovingPeak
 
 SIDE = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
 
 
-def fitted(form: int, n: int) -> tuple[TimeVaryingGP, LogPosterior, Tensor, Tensor]:
+def fitted(form: int, n: int) -> tuple[TimeVaryingGP, LogPosterior, Values]:
     """A model with two hyperparameters at their mode: its lengthscale, and one of time."""
     generator = Generator().manual_seed(n)
     X = torch.rand(n, 2, dtype=torch.float64, generator=generator)
     X[:, 1] = torch.arange(n)
     Y = torch.sin(5 * X[:, :1] + 0.1 * X[:, 1:])
     Y = Y + 0.3 * torch.randn(n, 1, dtype=torch.float64, generator=generator)
-    drift = Drift(None, "auto")
-    model = TimeVaryingGP(
-        X,
-        Y,
-        torch.full_like(Y, 0.09),
-        input_transform=UnitCube([0], SIDE),
-        temporal_kernel=deepcopy(drift.forms[form]),
-    )
-    drift.set_prior(model, X[:, -1])
-    posterior = LogPosterior(model)
-    posterior.maximize()
-    return model, posterior, X, Y
+    observations = Observations(X, (Y - Y.mean()) / Y.std(), torch.full_like(Y, 0.09) / Y.var())
+    model, posterior = default_model(observations, SIDE, is_smooth=bool(form))
+    return model, posterior, posterior.maximize({})[1]
 
 
-def on_a_grid(posterior: LogPosterior) -> tuple[float, np.ndarray, np.ndarray]:
+def on_a_grid(posterior: LogPosterior, mode: Values) -> tuple[float, np.ndarray, np.ndarray]:
     """Log evidence, points and weights of a fine grid over both logarithms."""
-    mode = posterior.present()
     sides = [
         np.linspace(max(m - 5, low), min(m + 5, high), 61)
-        for m, (low, high) in zip(mode, posterior.bounds, strict=True)
+        for m, (low, high) in zip(posterior.logarithms(mode), posterior.bounds, strict=True)
     ]
     points = np.stack(np.meshgrid(*sides, indexing="ij"), axis=-1).reshape(-1, 2)
     logs = np.array([posterior(point)[0] for point in points])
@@ -61,9 +50,9 @@ def on_a_grid(posterior: LogPosterior) -> tuple[float, np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("form", [0, 1])
 def test_the_weights_sum_to_the_evidence_and_average_as_integrals_do(form):
-    _, posterior, _, _ = fitted(form, 40)
-    evidence, points, weights = on_a_grid(posterior)
-    sets = posterior.sigma_points()
+    _, posterior, mode = fitted(form, 40)
+    evidence, points, weights = on_a_grid(posterior, mode)
+    sets = posterior.sigma_points(mode)
     assert len(sets.mean) == 5
     # In nats; forms of drift that differ by a tenth are alike.
     assert sets.log_weights.logsumexp(0).item() == pytest.approx(evidence, abs=0.1)
@@ -80,15 +69,17 @@ def test_the_weights_sum_to_the_evidence_and_average_as_integrals_do(form):
 @pytest.mark.slow_cases("1")
 @pytest.mark.parametrize("form", [0, 1])
 def test_predictions_are_those_of_the_integral(form):
-    model, posterior, X, Y = fitted(form, 16)
+    model, posterior, mode = fitted(form, 16)
+    X, Y = model.train_inputs[0], model.train_targets.unsqueeze(-1)
+    sets, Yvar = posterior.sigma_points(mode), torch.from_numpy(posterior.noise).unsqueeze(-1)
     at = torch.tensor([[[0.2, 17.0]], [[0.8, 30.0]]], dtype=torch.float64)
-    found = EnsembleGP.from_sets(model, X, Y, [posterior.sigma_points()]).posterior(at)
-    _, points, weights = on_a_grid(posterior)
+    found = EnsembleGP.from_sets(sets, X, Y, Yvar).posterior(at)
+    _, points, weights = on_a_grid(posterior, mode)
     mean, second = torch.zeros(2).double(), torch.zeros(2).double()
     heavy = np.flatnonzero(weights > 1e-2 * weights.max())[::4]
     for point, weight in zip(points[heavy], weights[heavy] / weights[heavy].sum(), strict=True):
         model.train()
-        posterior.assign(point, posterior(point)[2])
+        assign(model, posterior.values(point, posterior(point)[2]))
         with torch.no_grad():
             each = model.eval().posterior(at)
         mean += weight * each.mean.flatten()
@@ -100,22 +91,20 @@ def test_predictions_are_those_of_the_integral(form):
 
 
 def test_of_many_outcomes_the_mode_stands_alone():
-    _, posterior, _, _ = fitted(0, 260)
-    sets = posterior.sigma_points()
+    _, posterior, mode = fitted(0, 260)
+    sets = posterior.sigma_points(mode)
     assert len(sets.mean) == 1
-    mode = posterior.present()
-    assert sets.lengthscales.log().item() == pytest.approx(mode[0])
+    assert sets.lengthscales.item() == pytest.approx(mode["lengthscale"].item())
 
 
 def test_a_parameter_at_a_bound_is_held():
-    model, _, _, _ = fitted(0, 40)
-    model.temporal_kernel.raw_forgetting_rate_constraint.upper_bound.fill_(1e-4)
-    model.temporal_kernel.forgetting_rate = 1e-4
-    posterior = LogPosterior(model)
-    posterior.maximize()
-    sets = posterior.sigma_points()
+    """Outcomes that scatter alike at any time: no drift, at the least ε."""
+    _, posterior, _ = fitted(0, 40)
+    posterior.bounds[1] = -12.0, -11.0
+    mode = posterior.maximize({})[1]
+    sets = posterior.sigma_points(mode)
     assert len(sets.mean) == 3
-    assert sets.temporal_kernel.forgetting_rate.flatten().tolist() == pytest.approx([1e-4] * 3)
+    assert (2 * sets.rates).log().tolist() == pytest.approx([posterior.logarithms(mode)[1]] * 3)
 
 
 def played(scale: float = 1.0, **options):

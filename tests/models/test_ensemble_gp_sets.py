@@ -12,79 +12,82 @@ from torch import Generator, Tensor
 from tvbo.kernels import TemporalDecayKernel, TemporalMaternKernel
 from tvbo.models import EnsembleGP, TimeVaryingGP
 from tvbo.models.closed_form import HyperparameterSets
-from tvbo.models.scale import UnitCube, marginals, outcome_scale
+from tvbo.models.scale import marginals
 
 BOX = torch.tensor([[0.0, -2.0], [1.0, 3.0]], dtype=torch.float64)
 N = 12
-USE_RBF = True
+KERNEL = "RBFKernel"
+RATES = [0.02, 0.3]
+LENGTHSCALES = [2.0, 9.0, 40.0]
 
 
-@pytest.fixture(autouse=True, params=[True, False], ids=["RBF", "Matérn"])
-def use_rbf(request, monkeypatch):
+@pytest.fixture(autouse=True, params=["RBFKernel", "MaternKernel"])
+def kernel(request, monkeypatch):
     """Run each test with either kernel over actions."""
-    monkeypatch.setattr(f"{__name__}.USE_RBF", request.param)
+    monkeypatch.setattr(f"{__name__}.KERNEL", request.param)
 
 
 def data(known: bool) -> tuple[Tensor, Tensor, Tensor | None]:
     generator = Generator().manual_seed(5)
     unit = torch.rand(N, 3, dtype=torch.float64, generator=generator)
     X = torch.cat([BOX[0] + (BOX[1] - BOX[0]) * unit[:, :2], 20 * unit[:, 2:]], dim=-1)
-    Y = 30 + 7 * torch.randn(N, 1, dtype=torch.float64, generator=generator)
-    return X, Y, torch.linspace(1, 9, N).double().unsqueeze(-1) if known else None
+    Y = torch.randn(N, 1, dtype=torch.float64, generator=generator)
+    return X, Y, torch.linspace(0.02, 0.2, N).double().unsqueeze(-1) if known else None
 
 
-def make_sets(known: bool) -> list[HyperparameterSets]:
-    decay = TemporalDecayKernel(batch_shape=torch.Size([2])).double()
-    decay.forgetting_rate = torch.tensor([[0.02], [0.3]], dtype=torch.float64)
-    matern = TemporalMaternKernel(nu=2.5, batch_shape=torch.Size([3])).double()
-    matern.lengthscale = torch.tensor([2.0, 9.0, 40.0], dtype=torch.float64)[:, None, None]
-    sets = []
-    for kernel, s in ((decay, 2), (matern, 3)):
-        sets.append(
-            HyperparameterSets(
-                lengthscales=torch.linspace(0.2, 1.5, 2 * s).double().view(s, 2),
-                temporal_kernel=kernel.requires_grad_(False),
-                mean=torch.linspace(-0.4, 0.6, s).double(),
-                noise=None if known else torch.linspace(0.05, 0.4, s).double(),
-                log_weights=torch.linspace(-3.0, -2.0, s).double(),
-            )
+def make_sets() -> HyperparameterSets:
+    """Two with exponential decay, three with Matérn-5/2 in time."""
+    decay = -0.5 * torch.tensor(RATES, dtype=torch.float64).neg().log1p()
+    return HyperparameterSets(
+        kernel=KERNEL,
+        lengthscales=torch.linspace(0.2, 1.5, 10).double().view(5, 2),
+        rates=torch.cat([decay, 5**0.5 / torch.tensor(LENGTHSCALES, dtype=torch.float64)]),
+        is_smooth=torch.tensor([0, 0, 1, 1, 1], dtype=torch.float64),
+        mean=torch.linspace(-0.4, 0.6, 5).double(),
+        noise=torch.linspace(0.05, 0.4, 5).double(),
+        log_weights=torch.tensor([-3.0, -2.0, -3.0, -2.5, -2.0], dtype=torch.float64),
+    )
+
+
+def dense_models(known: bool, X: Tensor | None = None, *pending: Tensor) -> list[TimeVaryingGP]:
+    """One dense model for each set, with pending outcomes and their noise variances."""
+    models, sets = [], make_sets()
+    rows, Y, Yvar = data(known)
+    for i in range(5):
+        if X is not None:
+            noise = sets.noise[i].expand(N, 1)
+            Yvar = torch.cat([noise, pending[1]])
+        temporal: TemporalDecayKernel | TemporalMaternKernel = TemporalDecayKernel().double()
+        if i < 2:
+            temporal.forgetting_rate = RATES[i]
+        else:
+            temporal = TemporalMaternKernel(nu=2.5).double()
+            temporal.lengthscale = LENGTHSCALES[i - 2]
+        model = TimeVaryingGP(
+            rows if X is None else torch.cat([rows, X]),
+            Y if X is None else torch.cat([Y, pending[0]]),
+            Yvar,
+            temporal_kernel=temporal,
+            covar_module=get_covar_module_with_dim_scaled_prior(
+                ard_num_dims=2, use_rbf_kernel=KERNEL == "RBFKernel"
+            ),
+            outcome_transform=None,
         )
-    return sets
-
-
-def dense_models(known: bool) -> list[TimeVaryingGP]:
-    """One dense model for each set."""
-    models = []
-    for each in make_sets(known):
-        for i in range(len(each.mean)):
-            X, Y, Yvar = data(known)
-            model = TimeVaryingGP(
-                X,
-                Y,
-                Yvar,
-                temporal_kernel=each.temporal_kernel[i],
-                covar_module=get_covar_module_with_dim_scaled_prior(
-                    ard_num_dims=2, use_rbf_kernel=USE_RBF
-                ),
-                input_transform=UnitCube([0, 1], BOX),
-            )
-            model.covar_module.kernels[0].base_kernel.lengthscale = each.lengthscales[i]
-            model.mean_module.initialize(constant=each.mean[i])
-            if each.noise is not None:
-                model.likelihood.noise = each.noise[i]
-            models.append(model.eval())
+        model.covar_module.kernels[0].base_kernel.lengthscale = sets.lengthscales[i]
+        model.mean_module.initialize(constant=sets.mean[i])
+        if Yvar is None:
+            model.likelihood.noise = sets.noise[i]
+        models.append(model.eval())
     return models
 
 
 def averaged(known: bool) -> EnsembleGP:
-    X, Y, _ = data(known)
-    return EnsembleGP.from_sets(dense_models(known)[0], X, Y, make_sets(known))
+    return EnsembleGP.from_sets(make_sets(), *data(known))
 
 
 def mixture(posteriors: list[Posterior]) -> tuple[Tensor, Tensor]:
     """Mean and covariance by the weights of the sets."""
-    weights = torch.cat([each.log_weights for each in make_sets(False)]).exp()
-    weights = weights / weights.sum()
+    weights = make_sets().log_weights.softmax(0)
     means = torch.stack([p.mean.squeeze(-1) for p in posteriors])
     second = torch.stack([p.distribution.covariance_matrix for p in posteriors])
     second = second + means.unsqueeze(-1) * means.unsqueeze(-2)
@@ -105,47 +108,23 @@ def test_the_moments_are_those_of_the_mixture(known, shape):
     with torch.no_grad():
         mean, covar = mixture([model.posterior(X) for model in dense_models(known)])
     posterior = averaged(known).posterior(X)
-    # Relative to outcomes of 30 and variances of 49; BoTorch's standardization adds a jitter.
-    torch.testing.assert_close(posterior.mean.squeeze(-1), mean, rtol=0, atol=3e-6)
-    torch.testing.assert_close(
-        posterior.distribution.covariance_matrix, covar, rtol=0, atol=5e-6 * 49
-    )
+    torch.testing.assert_close(posterior.mean.squeeze(-1), mean, rtol=0, atol=1e-8)
+    found = posterior.distribution.covariance_matrix
+    torch.testing.assert_close(found, covar, rtol=0, atol=1e-8)
 
 
 def test_pending_trials_condition_each_set():
     model, X = averaged(False), rows(3)
-    Y = torch.tensor([[25.0], [31.0], [40.0]], dtype=torch.float64)
-    noise = torch.full_like(Y, 2.0)
+    Y = torch.tensor([[-0.5], [0.2], [1.4]], dtype=torch.float64)
+    noise = torch.full_like(Y, 0.04)
     conditioned = model.condition_on_observations(X[:2], Y[:2], noise[:2])
     conditioned = conditioned.condition_on_observations(X[2:], Y[2:], noise[2:])
-    expected = []
-    for dense in dense_models(False):
-        shift, scale = outcome_scale(dense)
-        noises = dense.likelihood.noise.expand(N)
-        noises = torch.cat([noises, noise.squeeze(-1) / scale**2])
-        all_X, all_Y = torch.cat([data(False)[0], X]), torch.cat([data(False)[1], Y])
-        new = TimeVaryingGP(
-            all_X,
-            (all_Y - shift) / scale,
-            noises.unsqueeze(-1),
-            temporal_kernel=dense.temporal_kernels[0].requires_grad_(False),
-            covar_module=dense.covar_module.kernels[0].base_kernel,
-            mean_module=dense.mean_module,
-            outcome_transform=None,
-            input_transform=UnitCube([0, 1], BOX),
-        )
-        expected.append((new.eval(), shift, scale))
     at = rows(4, 1)
     with torch.no_grad():
-        posteriors = [(model.posterior(at), shift, scale) for model, shift, scale in expected]
-    weights = conditioned.weights
-    means = torch.stack([shift + scale * p.mean[..., 0, 0] for p, shift, scale in posteriors])
-    variances = torch.stack([scale**2 * p.variance[..., 0, 0] for p, _, scale in posteriors])
-    mean = weights @ means
-    variance = weights @ (variances + (means - mean).square())
+        mean, covar = mixture([each.posterior(at) for each in dense_models(False, X, Y, noise)])
     found = conditioned.posterior(at)
-    torch.testing.assert_close(found.mean[..., 0, 0], mean, rtol=0, atol=1e-5)
-    torch.testing.assert_close(found.variance[..., 0, 0], variance, rtol=0, atol=5e-4)
+    torch.testing.assert_close(found.mean.squeeze(-1), mean, rtol=0, atol=1e-8)
+    torch.testing.assert_close(found.distribution.covariance_matrix, covar, rtol=0, atol=1e-8)
 
 
 def test_gradients_are_those_of_differences():
@@ -181,16 +160,21 @@ def test_gradients_of_single_rows_are_those_of_the_joint_posterior(same_time):
         torch.testing.assert_close(found.squeeze(-2), by_torch, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("known", [False, True])
-def test_part_of_the_sets(known):
-    X, Y, _ = data(known)
-    first, second = make_sets(known)
-    part = second.part(torch.tensor([True, False, True]))
-    found = EnsembleGP.from_sets(dense_models(known)[0], X, Y, [first, part])
-    whole = averaged(known)
-    for i, j in enumerate((0, 1, 2, 4)):
-        kept = found.member(i).posterior(rows(3))
-        torch.testing.assert_close(kept.mean, whole.member(j).posterior(rows(3)).mean)
-        torch.testing.assert_close(
-            found.weights[i] / found.weights[0], whole.weights[j] / whole.weights[0]
-        )
+def test_sets_of_several_forms_are_joined_without_light_ones():
+    sets = make_sets()
+    parts = [
+        HyperparameterSets(KERNEL, *(value[rows] for value in list(vars(sets).values())[1:]))
+        for rows in (torch.tensor([0, 1]), torch.tensor([2, 3, 4]))
+    ]
+    joined = HyperparameterSets.joined(parts, 0.0)
+    for name in ("lengthscales", "rates", "is_smooth", "mean", "noise", "log_weights"):
+        assert torch.equal(getattr(joined, name), getattr(sets, name))
+    # The first stays, which has 11 %.
+    kept = HyperparameterSets.joined(parts, 0.15)
+    assert kept.rates.tolist() == sets.rates[[0, 1, 3, 4]].tolist()
+
+
+def test_the_kernel_is_that_of_the_first_set():
+    model, X = averaged(False), rows(3)
+    expected = dense_models(False)[0].covar_module(X).to_dense()
+    torch.testing.assert_close(model.covar_module(X).to_dense(), expected, rtol=0, atol=1e-12)

@@ -45,8 +45,8 @@ def test_equals_the_fitted_model(small, observed, choices, generator, user_kerne
         noise_variance=noise_variance,
         refit=RefitEvery(1),
     )
-    dense = fitter.fit(Observations(X, Y), 30, generator)
-    fitted = StandardizedModel(dense, fitter.transform).in_user_units()
+    fitter.fit(Observations(X, Y), 30, generator)
+    fitted = StandardizedModel(fitter.last_model, fitter.transform).in_user_units()
     assert user_kernel != hasattr(fitted, "outcome_transform")
     model = StreamingGP.from_model(fitted, choices)
     if noise_variance is not None:

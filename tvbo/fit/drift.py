@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from botorch.models.utils.gpytorch_modules import MIN_INFERRED_NOISE_LEVEL
 from gpytorch.constraints import GreaterThan
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.priors import NormalPrior
+from scipy.optimize import brentq
 from torch import Size, Tensor
 
 from tvbo.kernels import TemporalDecayKernel, TemporalKernel, TemporalMaternKernel
@@ -108,11 +109,7 @@ class Drift:
         """
         if not self._is_learned:
             return
-        # The mean gap between distinct times is the length of a round.
-        distinct, gap = torch.unique(times), 1.0
-        if len(distinct) > 1:
-            gap = ((distinct[-1] - distinct[0]) / (len(distinct) - 1)).item()
-        kernel = model.temporal_kernels[0]
+        gap, kernel = round_length(times), model.temporal_kernels[0]
         if isinstance(kernel, TemporalDecayKernel):
             rate = -math.expm1(-RATE / gap)
             kernel.forgetting_rate = min(max(rate, MIN_FORGETTING_RATE), MAX_FORGETTING_RATE)
@@ -122,6 +119,13 @@ class Drift:
             kernel.lengthscale = LENGTHSCALE * gap
             prior = LogarithmPrior(LENGTHSCALE * gap, LENGTHSCALE_SPREAD)
             kernel.set_prior("lengthscale", prior)
+
+
+def round_length(times: Tensor) -> float:
+    """Return the length of a round: the mean gap between distinct times, ``n``, of one it is 1."""
+    distinct = torch.unique(times)
+    gaps = len(distinct) - 1
+    return ((distinct[-1] - distinct[0]) / gaps).item() if gaps > 0 else 1.0
 
 
 class LogarithmPrior(NormalPrior):
@@ -178,24 +182,16 @@ def half_life(model: DenseGP) -> float:
     if kernel is None:
         return math.nan
 
-    def correlation(lags: Tensor) -> Tensor:
+    def above_half(lags: Tensor | float) -> Any:
         with torch.no_grad():
-            return kernel.correlation(lags)
+            return kernel.correlation(torch.as_tensor(lags, dtype=torch.float64)) - 0.5
 
-    # Between two powers of two, then by bisection.
-    powers = 2.0 ** torch.arange(-40, 60, dtype=torch.float64)
-    below = (correlation(powers) <= 0.5).nonzero().flatten()
+    lags = torch.cat([torch.zeros(1), 2.0 ** torch.arange(-40, 60)]).double()
+    below = (above_half(lags) <= 0).nonzero().flatten()
     if len(below) == 0:
         return math.nan
-    high = powers[below[0]].item()
-    low = high / 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        if correlation(torch.tensor([middle], dtype=torch.float64)).item() <= 0.5:
-            high = middle
-        else:
-            low = middle
-    return high
+    low, high = lags[below[0] - 1 : below[0] + 1].tolist()
+    return float(brentq(above_half, low, high, xtol=1e-14 * high, rtol=1e-14))
 
 
 def _describe_kernel(kernel: TemporalKernel) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +17,6 @@ from tvbo.fit.drift import DenseGP, describe_form, half_life
 from tvbo.fit.log_posterior import LogPosterior
 from tvbo.fit.model_fitter import ModelFitter
 from tvbo.fit.quadratic_model import STEP, QuadraticModel
-from tvbo.models import TimeVaryingGP
 
 Array = NDArray[np.float64]
 
@@ -67,7 +65,7 @@ def estimate_drift(fitter: ModelFitter, time_unit: str | None) -> DriftEstimate:
     if fitter.fitted.newest is not None:
         # In closed form where there is one, without what GPyTorch imports for the other.
         if fitter.is_default:
-            quadratic, slopes = _by_closed_form(model, fitter.widths)
+            quadratic, slopes = _by_closed_form(fitter)
         else:
             quadratic, slopes = _by_gradients(model)
         interval = _interval(half_life(model), quadratic, slopes)
@@ -99,15 +97,17 @@ def _interval(
     return float(half_life * np.exp(-spread)), float(half_life * np.exp(spread))
 
 
-def _by_closed_form(model: DenseGP, widths: Sequence[int]) -> tuple[QuadraticModel | None, Array]:
+def _by_closed_form(fitter: ModelFitter) -> tuple[QuadraticModel | None, Array]:
     """Return Hessian and derivatives of a default model, by the logarithms of its parameters."""
-    assert isinstance(model, TimeVaryingGP)
-    posterior = LogPosterior(model, widths)
-    mode = posterior.present().clip(*posterior.bounds.T)
+    chosen = fitter.fitted.chosen
+    posterior, values = fitter.posteriors()[chosen], fitter.fitted.values[chosen]
+    assert isinstance(posterior, LogPosterior)
+    assert values is not None
+    mode = posterior.logarithms(values)
     slopes = np.zeros(len(mode))
-    if posterior.learns_time_rate:
-        # After the lengthscales; the half-life is proportional to a lengthscale, or to 1 / rate.
-        slopes[len(posterior.squares)] = 1.0
+    # The half-life is proportional to a lengthscale, or to 1 / ρ.
+    for name in ("forgetting_rate", "temporal_lengthscale"):
+        slopes[posterior.places.get(name, slice(0))] = 1.0
     return posterior.quadratic(mode), slopes
 
 

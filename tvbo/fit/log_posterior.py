@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import torch
-from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
-from gpytorch.module import Module
+from botorch.models.utils.gpytorch_modules import MIN_INFERRED_NOISE_LEVEL
 from numpy.typing import NDArray
 from scipy.linalg.blas import dsyr
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
 from scipy.optimize import minimize
-from torch import Size, Tensor
+from torch import Tensor
 
-from tvbo.fit.drift import LogarithmPrior
+from tvbo.fit.drift import (
+    LENGTHSCALE,
+    LENGTHSCALE_SPREAD,
+    NOISE,
+    NOISE_SPREAD,
+    RATE,
+    RATE_SPREAD,
+    round_length,
+)
 from tvbo.fit.quadratic_model import QuadraticModel
-from tvbo.kernels import TemporalDecayKernel, TemporalMaternKernel
-from tvbo.kernels.temporal import decay_exponent
-from tvbo.models import TimeVaryingGP
-from tvbo.models.closed_form import HyperparameterSets, correlation_of, matern
-from tvbo.models.time_varying_gp import make_temporal_kernel
+from tvbo.kernels.temporal import MAX_FORGETTING_RATE, MIN_FORGETTING_RATE
+from tvbo.models.at_bounds import AT_BOUND, AtBound
+from tvbo.models.closed_form import CORRELATIONS, HyperparameterSets, matern
+from tvbo.spaces.observations import Observations
 
 Array = NDArray[np.float64]
+
+Values = dict[str, Tensor]
+"""Values of learned hyperparameters by name."""
 
 OPTIONS = {"ftol": 1e-13, "gtol": 1e-8}
 """Of L-BFGS-B. With SciPy's own tolerances a fit may stop well before its optimum, at a place that
@@ -40,141 +50,105 @@ LEAST_CURVATURE = 0.25
 which is more than under any of the priors."""
 
 LARGEST = 1e13
-"""Largest value of a parameter without an upper bound, and inverse of the smallest."""
+"""Largest value of a hyperparameter without an upper bound, and inverse of the smallest."""
+
+LEAST_LENGTHSCALE = 2.5e-2
+"""Least lengthscale in the unit cube, as of BoTorch's default kernel."""
 
 
-class LogParameter:
-    """Positive hyperparameters with a prior, as a search over their logarithms sees them.
+@dataclass(frozen=True, eq=False)
+class DefaultForm:
+    r"""A form of the default model: an RBF kernel or Matérn-5/2, times a kernel over time.
 
     Args:
-        module: The part of the model that has them.
-        name: Their name there. They have a log-normal prior, or one over their logarithms.
-        is_rate: Whether it is ε, of which the logarithm of ρ is searched.
-        widths: How many entries, one after another, are one number; None is one each.
-
-    Attributes:
-        size: Number of numbers ``k``.
-        firsts: Place of the first entry of each, ``k``.
-        bounds: Logarithms of their bounds, ``k x 2``.
-        is_of_logarithm: Whether the prior is over the logarithm, ``k``.
-        location: Mean of the logarithm under the prior, ``k``.
-        spread: Standard deviation of the logarithm under the prior, ``k``.
+        kernel: ``"RBFKernel"``, or ``"MaternKernel"`` with ν = 5/2.
+        ranges: Range of each column other than time, which is one unit of a lengthscale, ``d``.
+        widths: Number of columns, one after another, that have one lengthscale, ``k``: several are
+            those of a category.
+        is_smooth: Whether the kernel over time is Matérn-5/2, else exponential decay.
+        rate: :math:`\rho = -\ln(1 - \varepsilon)` of a decay that is given; None learns it.
     """
 
-    def __init__(
-        self, module: Module, name: str, is_rate: bool = False, widths: Sequence[int] | None = None
-    ):
-        self.module, self.name, self.is_rate = module, name, is_rate
-        self.shape: Size = getattr(module, name).shape
-        self._widths = np.array(widths or [1] * self.shape.numel())
-        self.firsts = np.cumsum(self._widths) - self._widths
-        self.size = len(self._widths)
-        constraint = getattr(module, f"raw_{name}_constraint")
-        self._ends = constraint.lower_bound.item(), constraint.upper_bound.item()
-        ends = self._logarithms(np.array(self._ends).clip(1 / LARGEST, LARGEST))
-        self.bounds = ends[None].repeat(self.size, axis=0)
-        prior = getattr(module, f"{name}_prior")
-        is_of_logarithm = isinstance(prior, LogarithmPrior)
-        normal = prior if is_of_logarithm else prior.base_dist
-        self.is_of_logarithm = np.full(self.size, is_of_logarithm)
-        self.location = np.full(self.size, normal.loc.item())
-        self.spread = np.full(self.size, normal.scale.item())
-
-    def present(self) -> Array:
-        """Return the logarithms that the model has, ``k``."""
-        values = getattr(self.module, self.name).detach().flatten().numpy()
-        return self._logarithms(values[self.firsts])
-
-    def values(self, logarithms: Array) -> Tensor:
-        """Return the entries ``... x n`` with some logarithms ``... x k``, within the bounds."""
-        values = np.exp(logarithms)
-        if self.is_rate:
-            values = -np.expm1(-values)
-        # The exponential of the logarithm of a bound may lie beyond it.
-        return torch.as_tensor(values.clip(*self._ends).repeat(self._widths, axis=-1))
-
-    def assign(self, logarithms: Array) -> None:
-        """Give the model some logarithms, ``k``."""
-        self.module.initialize(**{self.name: self.values(logarithms).reshape(self.shape)})
-
-    def _logarithms(self, values: Array) -> Array:
-        positive = -np.log1p(-values) if self.is_rate else values
-        logarithms: Array = np.log(positive)
-        return logarithms
+    kernel: str
+    ranges: Tensor
+    widths: Tensor
+    is_smooth: bool = False
+    rate: float | None = None
 
 
 class LogPosterior:
     r"""Log posterior density of the hyperparameters of :class:`ModelFitter`'s default model.
 
-    Its kernel is an RBF kernel or Matérn-5/2, with BoTorch's priors, times exponential decay or
-    Matérn-5/2 in time. The density is :class:`gpytorch.mlls.ExactMarginalLogLikelihood` times the
-    number of observations, at the prior mean that maximizes it. Closed forms take a tenth of the
-    time of GPyTorch's graph for up to a hundred observations, where most of that is overhead.
-
-    The parameters are the logarithms of the lengthscales, of :math:`\rho = -\ln(1 - \varepsilon)`
-    or the lengthscale in time if that is learned, and of the noise variance if that is. The density
-    is that in the parameters of the model, whose priors it has.
+    It is a function of the logarithms of the lengthscales, of ρ or the lengthscale in time if that
+    is learned, and of the variance of the noise if it is not known, with the priors of BoTorch and
+    of :mod:`tvbo.fit.drift`. Those of BoTorch are log-normal, as densities of the parameter itself.
+    The density is :class:`gpytorch.mlls.ExactMarginalLogLikelihood` times the number of
+    observations, at the prior mean that maximizes it. Closed forms take a tenth of the time of
+    GPyTorch's graph for up to a hundred observations, where most of that is overhead.
 
     Args:
-        model: The model.
-        widths: Number of columns, one after another, that have one lengthscale, such as those of a
-            category; None is one for each.
+        form: The form of the model.
+        observations: Rows ``[... | time]`` and standardized outcomes; noise variances if known.
         newest: Number of newest observations to use; None is all of them.
 
     Attributes:
         part: That of the newest 250 observations, if there are more than 500; None otherwise.
-        bounds: Lower and upper bounds of the parameters, ``p x 2``.
+        bounds: Lower and upper bounds of the logarithms, ``p x 2``.
+        default: The logarithms by default, ``p``.
+        places: Where among them each hyperparameter is.
     """
 
-    def __init__(
-        self,
-        model: TimeVaryingGP,
-        widths: Sequence[int] | None = None,
-        newest: int | None = None,
-    ):
-        time = model.time_feature
-        assert time is not None
-        order = model.train_inputs[0][:, time].argsort(stable=True)
-        rows = order if newest is None else order[-newest:]
-        X = model.transform_inputs(model.train_inputs[0])[rows].numpy()
-        self.y = model.train_targets[rows].numpy()
+    def __init__(self, form: DefaultForm, observations: Observations, newest: int | None = None):
+        self.form = form
+        times = observations.X[:, -1]
+        rows = times.argsort(stable=True)[-(newest or len(times)) :]
+        self.part = LogPosterior(form, observations, PART) if len(rows) > LONG else None
+        self.y = observations.Y[rows, 0].numpy()
+        self.noise = None if observations.Yvar is None else observations.Yvar[rows, 0].numpy()
         # Each pair is held once, from below the diagonal: on the diagonal differences are 0, and
         # above it they repeat.
         first, second = np.tril_indices(len(rows), -1)
         self._pairs = len(rows) * first + second
         # Memory for LAPACK, kept from one evaluation to the next.
         self._covar = np.zeros(len(rows) ** 2)
-        differences = X.T[:, first] - X.T[:, second]
-        self.lags = np.abs(differences[time])
+        scaled = (observations.X[rows, :-1] / form.ranges).numpy().T
+        squares = np.square(scaled[:, first] - scaled[:, second])
+        widths = form.widths.numpy()
+        self.squares = np.add.reduceat(squares, np.cumsum(widths) - widths, axis=0)
+        in_time = times[rows].numpy()
+        self.lags = np.abs(in_time[first] - in_time[second])
         self._latest: tuple[Array, tuple[float, Array, float]] | None = None
         self._quadratic: tuple[Array, QuadraticModel] | None = None
-        self.part = LogPosterior(model, widths, newest=PART) if len(rows) > LONG else None
-        self.mean_module = model.mean_module
-        base, temporal = model.covar_module.kernels[0].base_kernel, model.temporal_kernels[0]
-        self.correlation = correlation_of(base)
-        lengthscale = LogParameter(base, "lengthscale", widths=widths)
-        squares = np.square(np.delete(differences, time, axis=0))
-        self.squares = np.add.reduceat(squares, lengthscale.firsts, axis=0)
-        self.parameters = [lengthscale]
-        self.is_decay = isinstance(temporal, TemporalDecayKernel)
-        self.learns_time_rate = True
-        if self.is_decay:
-            self.rate = temporal.forgetting_rate.detach()
-            self.time_rate = -2 * decay_exponent(self.rate).item()
-            self.learns_time_rate = bool(temporal.raw_forgetting_rate.requires_grad)
-            if self.learns_time_rate:
-                self.parameters.append(LogParameter(temporal, "forgetting_rate", is_rate=True))
-        else:
-            self.parameters.append(LogParameter(temporal, "lengthscale"))
-        self.noise = None
-        if isinstance(model.likelihood, FixedNoiseGaussianLikelihood):
-            self.noise = model.likelihood.noise[rows].numpy()
-        else:
-            self.parameters.append(LogParameter(model.likelihood.noise_covar, "noise"))
-        self.bounds = np.concatenate([each.bounds for each in self.parameters])
-        self._location = np.concatenate([each.location for each in self.parameters])
-        self._spread = np.concatenate([each.spread for each in self.parameters])
-        self._is_of_logarithm = np.concatenate([each.is_of_logarithm for each in self.parameters])
+        # Of each number: location and spread of the logarithm under the prior, whether that is a
+        # density of the logarithm, and bounds.
+        k, gap = len(widths), round_length(times)
+        location = math.sqrt(2) + 0.5 * math.log(k)
+        priors: list[tuple[float, ...]] = [
+            (location, math.sqrt(3), False, LEAST_LENGTHSCALE, LARGEST)
+        ] * k
+        self.places = {"lengthscale": slice(k)}
+        if form.is_smooth:
+            location = math.log(LENGTHSCALE * gap)
+            priors.append((location, LENGTHSCALE_SPREAD, True, 1 / LARGEST, LARGEST))
+            self.places["temporal_lengthscale"] = slice(k, k + 1)
+        elif form.rate is None:
+            low, high = (-math.log1p(-end) for end in (MIN_FORGETTING_RATE, MAX_FORGETTING_RATE))
+            priors.append((math.log(RATE / gap), RATE_SPREAD, True, low, high))
+            self.places["forgetting_rate"] = slice(k, k + 1)
+        if self.noise is None:
+            own = (math.log(NOISE), NOISE_SPREAD, True) if form.rate is None else (-4.0, 1.0, False)
+            priors.append((*own, MIN_INFERRED_NOISE_LEVEL, LARGEST))
+            self.places["noise"] = slice(len(priors) - 1, len(priors))
+        self._location, self._spread, of_logarithm, *ends = np.array(priors).T
+        self._is_of_logarithm = of_logarithm.astype(bool)
+        self.bounds = np.log(np.column_stack(ends))
+        mode = self._location - np.where(self._is_of_logarithm, 0.0, self._spread**2)
+        self.default = mode.clip(*self.bounds.T)
+
+    @property
+    def num_learned(self) -> int:
+        """How many numbers are learned, the prior mean among them."""
+        return len(self.bounds) + 1
 
     def __call__(self, theta: Array, with_gradient: bool = True) -> tuple[float, Array, float]:
         """Return the log density, its gradient if asked for, else zeros, and the prior mean.
@@ -184,20 +158,20 @@ class LogPosterior:
         if self._latest is not None and np.array_equal(self._latest[0], theta):
             # Kept, since a search ends with a value that it has computed before.
             return self._latest[1]
-        n, d = len(self.y), len(self.squares)
+        n, d, form = len(self.y), len(self.squares), self.form
         inverse_squares = np.exp(-2 * theta[:d])
         # Correlations in time, and their derivatives by the logarithm of the rate.
-        time_rate = math.exp(theta[d]) if self.learns_time_rate else self.time_rate
-        if self.is_decay:
-            by_time_rate = -0.5 * time_rate * self.lags
-            in_time = np.exp(by_time_rate)
-            by_time_rate *= in_time
-        else:
+        time_rate = math.exp(theta[d]) if form.rate is None else form.rate
+        if form.is_smooth:
             by_time_rate = np.square(self.lags / time_rate)
             in_time, time_slope = matern(by_time_rate, True)
             assert time_slope is not None
             by_time_rate *= time_slope
-        in_space, slope = self.correlation(inverse_squares @ self.squares, with_gradient)
+        else:
+            by_time_rate = -0.5 * time_rate * self.lags
+            in_time = np.exp(by_time_rate)
+            by_time_rate *= in_time
+        in_space, slope = CORRELATIONS[form.kernel](inverse_squares @ self.squares, with_gradient)
         noise = math.exp(theta[-1]) if self.noise is None else self.noise
         covar = self._covar
         covar[self._pairs] = in_space * in_time
@@ -227,7 +201,7 @@ class LogPosterior:
         if self.noise is None:
             gradient[-1] -= 0.5 * noise * weights[:: n + 1].sum()
         of_pairs = weights[self._pairs]
-        if self.learns_time_rate:
+        if form.rate is None:
             gradient[d] -= (of_pairs * in_space) @ by_time_rate
         of_pairs *= in_time
         assert slope is not None
@@ -236,34 +210,69 @@ class LogPosterior:
         self._latest = theta.copy(), (float(value), gradient, float(mean))
         return self._latest[1]
 
-    def maximize(self) -> float:
-        """Give the model the maximum found from its hyperparameters; return the log density there.
+    def logarithms(self, values: Values) -> Array:
+        """Return the logarithms, ``p``, of hyperparameters; by default of those not given."""
+        theta: Array = self.default.copy()
+        for name in self.places.keys() & values.keys():
+            numbers = values[name].numpy()
+            theta[self.places[name]] = np.log(
+                -np.log1p(-numbers) if name == "forgetting_rate" else numbers
+            )
+        theta = theta.clip(*self.bounds.T)
+        return theta
+
+    def values(self, theta: Array, mean: float) -> Values:
+        """Return the hyperparameters of logarithms, ``p``, and a prior mean."""
+        numbers = {name: np.exp(theta[place]) for name, place in self.places.items()}
+        if "forgetting_rate" in numbers:
+            numbers["forgetting_rate"] = -np.expm1(-numbers["forgetting_rate"])
+        numbers["mean"] = np.array([mean])
+        return {name: torch.from_numpy(value) for name, value in numbers.items()}
+
+    def named(self, values: Values) -> Values:
+        """Return the hyperparameters by name, as they are."""
+        return values
+
+    def at_bounds(self, values: Values) -> Iterator[AtBound]:
+        """Iterate over the hyperparameters that are at a bound."""
+        theta = self.logarithms(values)
+        for name, place in self.places.items():
+            ends = zip(theta[place], self.bounds[place], strict=True)
+            for i, (logarithm, (low, high)) in enumerate(ends):
+                for side, end in (("lower", low), ("upper", high)):
+                    if abs(logarithm - end) <= AT_BOUND:
+                        yield AtBound(name, i, side, values[name][i].item())
+
+    def start(self) -> Values:
+        """Return where a first fit begins: of many observations, where that of a part ends."""
+        if self.part is None:
+            return {}
+        return self.part.maximize({})[1]
+
+    def maximize(self, start: Values) -> tuple[float, Values]:
+        """Return the log density at the maximum found from a start, and where it is.
 
         It is not finite if the search failed.
         """
-        start = self.present()
-        if not np.isfinite(start).all():
-            return -math.inf
-        start, ends = start.clip(*self.bounds.T), self.bounds.tolist()
+        theta, ends = self.logarithms(start), self.bounds.tolist()
         # A few of Newton's steps, with the Hessian of the newest observations where there are many.
         part = self if self.part is None else self.part
-        model, found = QuadraticModel.by_differences(part._negative, ends, start), None
+        model, found = QuadraticModel.by_differences(part.negative, ends, theta), None
         if model is not None:
             model.hessian *= len(self.y) / len(part.y)
-            found = model.minimize(self._negative, ends, start)
+            found = model.minimize(self.negative, ends, theta)
             self._quadratic = None if found is None else (found, model)
         if found is None:
             found = minimize(
-                self._negative,
-                start,
+                self.negative,
+                theta,
                 jac=True,
                 method="L-BFGS-B",
                 bounds=self.bounds,
                 options=OPTIONS,
             ).x
         value, _, mean = self(found)
-        self.assign(found, mean)
-        return value
+        return value, self.values(found, mean)
 
     def quadratic(self, mode: Array) -> QuadraticModel | None:
         """Return the Hessian of the negative log density at a maximum; None if it is singular.
@@ -274,12 +283,10 @@ class LogPosterior:
         """
         if self._quadratic is not None and np.allclose(self._quadratic[0], mode, rtol=0, atol=1e-9):
             return self._quadratic[1]
-        return QuadraticModel.by_differences(self._negative, self.bounds.tolist(), mode)
+        return QuadraticModel.by_differences(self.negative, self.bounds.tolist(), mode)
 
-    def sigma_points(self) -> HyperparameterSets | None:
+    def sigma_points(self, values: Values) -> HyperparameterSets | None:
         r"""Return points about the mode with importance weights, to integrate hyperparameters out.
-
-        The mode is at the hyperparameters that the model has.
 
         The integral is over the logarithms of the :math:`p` hyperparameters, of the density that a
         fit maximizes: the logarithms have normal priors with the mode of BoTorch's. Its log-normal
@@ -292,11 +299,14 @@ class LogPosterior:
         ratio of the density to that Gaussian, as in Rue, Martino, Chopin (2009), Section 6.5. So
         the sum of the weights estimates the evidence, by which forms of drift are compared.
 
+        Args:
+            values: The hyperparameters at the mode.
+
         Returns:
-            The sets; None if the density or the Hessian is not finite at the mode. Above 250
-            observations the mode is the only point.
+            The sets, the mode first; None if the density or the Hessian is not finite there. Above
+            250 observations the mode is the only point.
         """
-        mode = self.present().clip(*self.bounds.T)
+        mode = self.logarithms(values)
         density, _, mean = self(mode)
         quadratic = self.quadratic(mode) if math.isfinite(density) else None
         if quadratic is None:
@@ -320,41 +330,30 @@ class LogPosterior:
                     if math.isfinite(density):
                         # Of the point itself, which a bound may have brought nearer.
                         steps = directions.T @ (point - mode)[free]
-                        density += 0.5 * (curvatures @ steps**2)
+                        density += float(0.5 * (curvatures @ steps**2))
                         points.append(point)
                         means.append(mean)
                         log_weights.append(density + volume - math.log(2 * p + 2))
-        theta, d, shape = np.array(points), len(self.squares), Size([len(points)])
-        lengthscale, *others = self.parameters
-        noise = None if self.noise is not None else others.pop().values(theta[:, -1:]).squeeze(-1)
-        temporal_kernel: TemporalDecayKernel | TemporalMaternKernel
-        if self.is_decay:
-            rate = others[0].values(theta[:, d : d + 1]) if others else self.rate
-            temporal_kernel = make_temporal_kernel(rate, batch_shape=shape)
+        numbers, d = torch.from_numpy(np.exp(points)), len(self.squares)
+        if self.form.rate is not None:
+            rates = torch.full_like(numbers[:, 0], 0.5 * self.form.rate)
         else:
-            temporal_kernel = TemporalMaternKernel(nu=2.5, batch_shape=shape).double()
-            temporal_kernel.lengthscale = others[0].values(theta[:, d : d + 1]).unsqueeze(-1)
-        temporal_kernel.requires_grad_(False)
+            rates = 5**0.5 / numbers[:, d] if self.form.is_smooth else 0.5 * numbers[:, d]
+        noise = numbers[:, -1]
+        if self.noise is not None:
+            noise = torch.full_like(rates, self.noise.mean())
         return HyperparameterSets(
-            lengthscales=lengthscale.values(theta[:, :d]),
-            temporal_kernel=temporal_kernel,
+            kernel=self.form.kernel,
+            lengthscales=numbers[:, :d].repeat_interleave(self.form.widths, -1) * self.form.ranges,
+            rates=rates,
+            is_smooth=torch.full_like(rates, self.form.is_smooth),
             mean=torch.tensor(means, dtype=torch.float64),
             noise=noise,
             log_weights=torch.tensor(log_weights, dtype=torch.float64),
         )
 
-    def present(self) -> Array:
-        """Return the parameters that the model has, ``p``."""
-        return np.concatenate([each.present() for each in self.parameters])
-
-    def assign(self, theta: Array, mean: float) -> None:
-        """Give the model parameters, ``p``, and a prior mean."""
-        ends = np.cumsum([each.size for each in self.parameters])
-        for parameter, logarithms in zip(self.parameters, np.split(theta, ends), strict=False):
-            parameter.assign(logarithms)
-        self.mean_module.initialize(constant=torch.tensor(mean, dtype=torch.float64))
-
-    def _negative(self, theta: Array) -> tuple[float, Array]:
+    def negative(self, theta: Array) -> tuple[float, Array]:
+        """Return minus the log density, a large number where it is not finite, and its gradient."""
         value, gradient, _ = self(theta)
         # A number from which a line search turns back.
         return (-value, -gradient) if math.isfinite(value) else (1e100, gradient)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from copy import copy, deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, Protocol, Self, get_args
 
@@ -20,10 +20,12 @@ from gpytorch.priors import LogNormalPrior
 from torch import Generator, Tensor
 
 from tvbo.fit.drift import DenseGP, Drift, Form
-from tvbo.fit.fitted_forms import FittedForms, Values, learned_values
+from tvbo.fit.fitted_forms import Fitted, ModelPosterior, Posterior
+from tvbo.fit.log_posterior import LEAST_LENGTHSCALE, DefaultForm, LogPosterior, Values
 from tvbo.kernels.context_action import Structure
+from tvbo.kernels.temporal import decay_exponent
 from tvbo.models import ContextualGP, TimeVaryingGP
-from tvbo.models.scale import UnitCube, standardized, standardizer
+from tvbo.models.scale import MIN_NOISE, UnitCube, standardized, standardizer
 from tvbo.spaces import InputLayout
 from tvbo.spaces.observations import Observations
 from tvbo.values import as_number, check_positive
@@ -122,7 +124,6 @@ class ModelFitter:
             have one lengthscale in the default kernel; None is one for each.
 
     Attributes:
-        last_model: The newest model that :meth:`fit` returned, None before the first.
         transform: How its outcomes were standardized.
         fitted: What was learned, of each form of drift.
 
@@ -187,9 +188,10 @@ class ModelFitter:
         if needed and isinstance(refit, RefitNever):
             raise ValueError(f"Expected {', '.join(needed)}, since refit is never. Got None.")
         self.refit = refit
-        self.last_model: DenseGP | None = None
         self.transform = standardizer(0.0, 1.0)
-        self.fitted = FittedForms(len(self.drift.forms))
+        self.fitted = Fitted([None] * len(self.drift.forms))
+        self._observations: Observations | None = None
+        self._last_model: DenseGP | None = None
         self._num_told_at_fit = self._num_told_at_restart = 0
 
     @cached_property
@@ -208,16 +210,13 @@ class ModelFitter:
             variance = model.covar_module(corners, diag=True).max().item()
         return 2.0 ** round(0.5 * math.log2(variance)) if 0 < variance < math.inf else 1.0
 
-    def fit(self, observations: Observations, num_told: int, generator: Generator) -> DenseGP:
-        """Return the model of some observations, with its hyperparameters fitted if that is due.
+    def fit(self, observations: Observations, num_told: int, generator: Generator) -> None:
+        """Take observations for the next model, and fit its hyperparameters if that is due.
 
         Args:
             observations: Observations that the retention policy kept, in the user's unit.
             num_told: Number of outcomes that entered so far; decides whether a fit is due.
             generator: Seeds the restarts of a fit that failed from all its starts.
-
-        Returns:
-            A model of standardized outcomes; :attr:`transform` says how they were standardized.
 
         Raises:
             InputDataError: if ``refit`` is never, there is no ``noise_variance``, and outcomes were
@@ -228,35 +227,65 @@ class ModelFitter:
         self.check_noise(observations)
         self.transform = self._standardizer(observations)
         observations = standardized(observations, self.transform)
-        models = [self._built(observations, form, self.unit) for form in self.drift.forms]
-        defaults = [learned_values(model) for model in models]
-        num_learned = self._num_learned(defaults[0])
-        if num_learned == 0 and not isinstance(self.refit, RefitNever):
+        self._observations, self._last_model = self._with_noise(observations), None
+        if isinstance(self.refit, RefitNever):
+            return
+        posteriors = self.posteriors()
+        num_learned = posteriors[0].num_learned
+        if num_learned == 0:
             raise ValueError(
                 "Expected a parameter to learn, since a refit was asked for. Got none: give "
                 "refit=RefitNever(), or a kernel whose parameters require gradients."
             )
-        for values, model in zip(self.fitted.values, models, strict=True):
-            if values is not None:
-                # It has no noise to learn where that comes with the outcomes.
-                model.load_state_dict(values, strict=False)
         enough = len(observations) >= OBSERVATIONS_PER_PARAMETER * num_learned
         if enough and self.refit.due(num_told - self._num_told_at_fit):
             from_defaults = num_told - self._num_told_at_restart > SHARE * len(observations)
-            starts = defaults if from_defaults else None
-            widths = self.widths if self.is_default else None
-            self.fitted.fit(models, starts, generator, widths, self.drift.averages)
+            averages, times = self.is_default and self.drift.averages, observations.X[:, -1]
+            self.fitted = self.fitted.fit(posteriors, times, from_defaults, generator, averages)
             self._num_told_at_fit = num_told
             if from_defaults:
                 self._num_told_at_restart = num_told
-        self.last_model = models[self.fitted.chosen].eval()
-        return self.last_model
+
+    def posteriors(self) -> list[Posterior]:
+        """Return the density of the hyperparameters by each form, of the last observations."""
+        observations = self._observations
+        if observations is None:
+            observations = self._with_noise(Observations.empty(self.layout.num_columns))
+        if not self.is_default:
+            models = [self._built(observations, form, self.unit) for form in self.drift.forms]
+            return [ModelPosterior(model) for model in models]
+        rate = self.forgetting_rate
+        lower, upper = self.bounds.to(torch.float64)
+        given = DefaultForm(
+            "MaternKernel" if self.drift.averages else "RBFKernel",
+            torch.where(upper > lower, upper - lower, 1.0),
+            torch.tensor(self.widths),
+            rate=None if rate is None else -2 * decay_exponent(torch.tensor(rate).double()).item(),
+        )
+        forms = [replace(given, is_smooth=form is not None) for form in self.drift.forms]
+        return [LogPosterior(form, observations) for form in forms]
+
+    @property
+    def last_model(self) -> DenseGP | None:
+        """The model of the observations of the last :meth:`fit`, None before the first.
+
+        It has standardized outcomes; :attr:`transform` says how they were standardized.
+        """
+        if self._last_model is None and self._observations is not None:
+            form = self.drift.forms[self.fitted.chosen]
+            model = self._built(self._observations, form, self.unit)
+            values = self.fitted.values[self.fitted.chosen] or {}
+            if self.is_default:
+                _initialize(model, values, self.widths)
+            else:
+                # It has no noise to learn where that comes with the outcomes.
+                model.load_state_dict(values, strict=False)
+            self._last_model = model.eval()
+        return self._last_model
 
     def copy(self) -> Self:
         """Return a fitter that begins with what was learned here; its fits change nothing here."""
-        new = copy(self)
-        new.fitted = self.fitted.copy()
-        return new
+        return copy(self)
 
     def may_change(self, num_told: int, are_others: bool) -> bool:
         """Return whether the next model may have other hyperparameters than the last one.
@@ -266,7 +295,7 @@ class ModelFitter:
             are_others: Whether it would be fitted to other observations. Hyperparameters that are
                 learned in each round go with those that they were learned from.
         """
-        if self.last_model is None or (are_others and self.refit == EACH_ROUND):
+        if self._observations is None or (are_others and self.refit == EACH_ROUND):
             return True
         if isinstance(self.refit, RefitNever):
             return False
@@ -279,14 +308,7 @@ class ModelFitter:
         """
         if isinstance(self.refit, RefitNever):
             return 0
-        none = Observations.empty(self.layout.num_columns)
-        values = learned_values(self._built(none, self.drift.forms[0], 1.0))
-        return OBSERVATIONS_PER_PARAMETER * self._num_learned(values)
-
-    def _num_learned(self, values: Values) -> int:
-        """Return how many numbers are learned, columns of a category as one."""
-        tied = sum(self.widths) - len(self.widths) if self.is_default else 0
-        return sum(value.numel() for value in values.values()) - tied
+        return OBSERVATIONS_PER_PARAMETER * self.posteriors()[0].num_learned
 
     def check_noise(self, observations: Observations) -> None:
         """Raise unless the noise of the observations is known or learned.
@@ -300,6 +322,13 @@ class ModelFitter:
                 "Expected Yvar with every outcome, since refit is never and no noise_variance was "
                 "given. Got outcomes without Yvar."
             )
+
+    def _with_noise(self, observations: Observations) -> Observations:
+        """Return standardized observations with their noise variances, if these are known."""
+        if observations.Yvar is not None or self.noise_variance is None:
+            return observations
+        known = max(self.noise_variance / self.transform.stdvs.item() ** 2, MIN_NOISE)
+        return replace(observations, Yvar=torch.full_like(observations.Y, known))
 
     def _missing(self) -> list[str]:
         """Return the names of what must be learned."""
@@ -348,11 +377,6 @@ class ModelFitter:
             mean_module = ZeroMean()
         elif mean_module is not None and unit != 1.0:
             mean_module = ScaledMean(mean_module, unit)
-        Yvar = observations.Yvar
-        if Yvar is None and self.noise_variance is not None:
-            Yvar = torch.full_like(
-                observations.Y, self.noise_variance / self.transform.stdvs.item() ** 2
-            )
         likelihood = deepcopy(self.likelihood)
         input_transform = None
         if self._scaled_columns:
@@ -362,12 +386,12 @@ class ModelFitter:
         shared: dict[str, Any] = {
             "train_X": observations.X,
             "train_Y": observations.Y,
-            "train_Yvar": Yvar,
+            "train_Yvar": observations.Yvar,
             "time_feature": time,
             "forgetting_rate": self.forgetting_rate,
             "temporal_kernel": deepcopy(form),
             "mean_module": mean_module,
-            "likelihood": likelihood if Yvar is None else None,
+            "likelihood": likelihood if observations.Yvar is None else None,
             "outcome_transform": None,
             "input_transform": input_transform,
         }
@@ -388,26 +412,43 @@ class ModelFitter:
             if isinstance(self.covar_module, Sequence):
                 covar_module = [_in_unit(kernel, unit) for kernel in self.covar_module]
             elif self.covar_module is None and self.drift.averages:
-                covar_module = self._default_kernel()
+                # As BoTorch's RBF, with priors for as many numbers as are learned. Where functions
+                # have many local optima regret is less.
+                prior = LogNormalPrior(math.sqrt(2) + math.log(len(self.widths)) / 2, math.sqrt(3))
+                least = GreaterThan(LEAST_LENGTHSCALE, transform=None, initial_value=prior.mode)
+                covar_module = MaternKernel(
+                    nu=2.5,
+                    ard_num_dims=sum(self.widths),
+                    lengthscale_prior=prior,
+                    lengthscale_constraint=least,
+                )
             else:
                 covar_module = _in_unit(self.covar_module, unit)
             model = TimeVaryingGP(covar_module=covar_module, **shared)
         self.drift.set_prior(model, observations.X[:, time])
         return model
 
-    def _default_kernel(self) -> Kernel:
-        """Return a Matérn-5/2 kernel with BoTorch's priors for as many numbers as are learned.
 
-        Where functions have many local optima regret is less than with RBF.
-        """
-        prior = LogNormalPrior(math.sqrt(2) + math.log(len(self.widths)) / 2, math.sqrt(3))
-        least = GreaterThan(2.5e-2, transform=None, initial_value=prior.mode)
-        return MaternKernel(
-            nu=2.5,
-            ard_num_dims=sum(self.widths),
-            lengthscale_prior=prior,
-            lengthscale_constraint=least,
-        )
+def _initialize(model: DenseGP, values: Values, widths: Sequence[int]) -> None:
+    """Give a default model those hyperparameters, by name, that it learns."""
+    over_space, over_time = (factor.base_kernel for factor in model.covar_module.kernels)
+    places = {
+        "lengthscale": (over_space, "lengthscale"),
+        "temporal_lengthscale": (over_time, "lengthscale"),
+        "forgetting_rate": (over_time, "forgetting_rate"),
+        "noise": (model.likelihood.noise_covar, "noise"),
+    }
+    for name, (module, own) in places.items():
+        constraint = getattr(module, f"raw_{own}_constraint", None)
+        if name not in values or constraint is None:
+            continue
+        # A number at a bound may be rounded to one beyond it.
+        value = values[name].clamp(constraint.lower_bound, constraint.upper_bound)
+        if name == "lengthscale":
+            value = value.repeat_interleave(torch.tensor(widths))
+        module.initialize(**{own: value.reshape(getattr(module, own).shape)})
+    if "mean" in values:
+        model.mean_module.initialize(constant=values["mean"].squeeze())
 
 
 class ScaledMean(Mean):

@@ -39,10 +39,10 @@ from botorch.utils.datasets import SupervisedDataset
 from torch import Generator, Size, Tensor
 
 from tvbo.acquisition.ucb import ConstantBeta, EdgeCorrectedUCB
-from tvbo.fit.fitted_forms import FittedForms
+from tvbo.fit.fitted_forms import Fitted
 from tvbo.fit.model_fitter import OBSERVATIONS_PER_PARAMETER, ModelFitter
 from tvbo.models.ensemble_gp import EnsembleGP
-from tvbo.models.scale import StandardizedModel, marginals
+from tvbo.models.scale import StandardizedModel, marginals, standardized
 from tvbo.recipes import DEFAULT_BETA, DEFAULT_LIMIT
 from tvbo.retention import SizeLimit
 from tvbo.rounding import argmax
@@ -238,13 +238,13 @@ class LearnedDriftGP(Model):
         """Return the posterior at rows ``... x q x (d + 1)``."""
         return self.fitted.posterior(X, output_indices, observation_noise, posterior_transform)
 
-    def get_extra_state(self) -> FittedForms:
+    def get_extra_state(self) -> Fitted:
         """Return what was learned, for ``state_dict``."""
-        return self._fitter.fitted.copy()
+        return self._fitter.fitted
 
-    def set_extra_state(self, state: FittedForms) -> None:
+    def set_extra_state(self, state: Fitted) -> None:
         """Predict by hyperparameters learned elsewhere, from the observations of this model."""
-        self._fitter.fitted = state.copy()
+        self._fitter.fitted = state
         # No outcome is new, so that there is no fit.
         self._learn(self._newest(DEFAULT_LIMIT), 0)
 
@@ -252,11 +252,14 @@ class LearnedDriftGP(Model):
         return self.observations[self.observations.X[:, -1].argsort(stable=True)[-count:]]
 
     def _learn(self, observations: Observations, num_told: int) -> None:
-        dense = self._fitter.fit(observations, num_told, Generator().manual_seed(0))
-        model: Any = StandardizedModel(dense, self._fitter.transform).in_user_units()
-        if sets := self._fitter.fitted.sets:
-            model = EnsembleGP.from_sets(model, observations.X, observations.Y, sets)
-        self._fitted = (model,)
+        fitter = self._fitter
+        fitter.fit(observations, num_told, Generator().manual_seed(0))
+        if (sets := fitter.fitted.sets) is None:
+            model: Any = fitter.last_model
+        else:
+            held = standardized(observations, fitter.transform)
+            model = EnsembleGP.from_sets(sets, held.X, held.Y, held.Yvar)
+        self._fitted = (StandardizedModel(model, fitter.transform).in_user_units(),)
 
 
 class AcquisitionAtPresent(Acquisition):

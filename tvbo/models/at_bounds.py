@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple, cast
 
 from botorch.models import SingleTaskGP
@@ -67,26 +67,29 @@ def parameters_at_bounds(model: SingleTaskGP) -> Iterator[AtBound]:
                 yield AtBound(path, i, side, values.flatten()[i].item())
 
 
-def log_bounds(model: SingleTaskGP, known: Collection[Place] = ()) -> set[Place]:
-    """Log which learned parameters of a fitted model are at a bound, and return where.
+def log_bounds(
+    at_bounds: Iterable[AtBound], num: int, known: Collection[Place] = ()
+) -> frozenset[Place]:
+    """Log which learned parameters are at a bound, and return where.
 
     A bound at which no sound fit ends is logged at level WARNING; that of no drift and that of no
     noise at level INFO.
 
     Args:
-        model: The model, fitted.
+        at_bounds: Parameters at a bound.
+        num: Number of observations that were fitted.
         known: Bounds that were logged already, and are not again.
     """
-    at_bound = set()
-    for reached in parameters_at_bounds(model):
-        at_bound.add(reached[:3])
+    places = set()
+    for reached in at_bounds:
+        places.add(reached[:3])
         if reached[:3] in known:
             continue
         logger.log(
             logging.INFO if (reached.name, reached.side) in EXPECTED else logging.WARNING,
             "Fit of %d observations: %s (%s, entry %d) = %.4g is at the %s bound of its "
             "constraint: %s.",
-            len(model.train_targets),
+            num,
             reached.name,
             reached.path,
             reached.entry,
@@ -94,4 +97,4 @@ def log_bounds(model: SingleTaskGP, known: Collection[Place] = ()) -> set[Place]
             reached.side,
             reached.meaning,
         )
-    return at_bound
+    return frozenset(places)

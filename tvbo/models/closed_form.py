@@ -8,16 +8,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from botorch.exceptions.errors import UnsupportedError
-from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import Kernel, MaternKernel, RBFKernel
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import Module
 
-from tvbo.kernels import TemporalDecayKernel, TemporalKernel, TemporalMaternKernel
+from tvbo.kernels import TemporalDecayKernel, TemporalMaternKernel
 from tvbo.kernels.batch import ColumnKernel
-from tvbo.kernels.temporal import decay_exponent
 from tvbo.models.time_varying_gp import make_temporal_kernel
 
 Array = NDArray[np.float64]
@@ -63,22 +61,6 @@ class ClosedForm(torch.autograd.Function):
         return by_rows.to(by_values.device).view(*by_values.shape[1:], -1), None
 
 
-def correlation_of(kernel: Kernel) -> Correlation:
-    """Return the correlation of a kernel of GPyTorch.
-
-    Raises:
-        UnsupportedError: if it is neither an ``RBFKernel`` nor a ``MaternKernel`` with ν = 2.5.
-    """
-    if isinstance(kernel, RBFKernel):
-        return rbf
-    if isinstance(kernel, MaternKernel) and kernel.nu == 2.5:
-        return matern
-    raise UnsupportedError(
-        f"Expected an RBFKernel, or a MaternKernel with nu=2.5. Got {type(kernel).__name__}"
-        f"{f' with nu={kernel.nu}' if isinstance(kernel, MaternKernel) else ''}."
-    )
-
-
 def rbf(squares: Array, with_slope: bool) -> tuple[Array, Array | None]:
     """Return the correlation of an RBF kernel."""
     values = _exp(-0.5 * squares)
@@ -110,35 +92,46 @@ def _exp(values: Array) -> Array:
     return values
 
 
+CORRELATIONS: dict[str, Correlation] = {"RBFKernel": rbf, "MaternKernel": matern}
+"""Correlation by the name of a kernel of GPyTorch, of Matérn with ν = 5/2."""
+
+
 @dataclass(frozen=True, eq=False)
 class HyperparameterSets:
-    """``s`` sets of hyperparameters of a model with one form of drift, in the model's units.
+    r"""``s`` sets of hyperparameters of a kernel over space times one over time.
 
     Args:
-        lengthscales: Of its kernel over the columns other than time, ``s x d``.
-        temporal_kernel: Its temporal kernel, with ``batch_shape`` ``s``: exponential decay, or
-            Matérn-5/2.
+        kernel: Name of the kernel over the columns other than time, one of ``CORRELATIONS``.
+        lengthscales: Its lengthscales, ``s x d``.
+        rates: What time differences are multiplied by, ``s``: :math:`-\ln(1 - \varepsilon) / 2` of
+            exponential decay, :math:`\sqrt 5 / \ell` of Matérn-5/2.
+        is_smooth: 1 where the kernel over time is Matérn-5/2, 0 for decay, ``s``.
         mean: Prior mean, ``s``.
-        noise: Variance of the noise, ``s``; None where it is known for each observation.
+        noise: Variance of the noise, ``s``.
         log_weights: Logarithms of what each counts, up to a constant, ``s``.
     """
 
+    kernel: str
     lengthscales: Tensor
-    temporal_kernel: TemporalKernel
+    rates: Tensor
+    is_smooth: Tensor
     mean: Tensor
-    noise: Tensor | None
+    noise: Tensor
     log_weights: Tensor
 
-    def part(self, which: Tensor) -> HyperparameterSets:
-        """Return some of the sets.
+    @classmethod
+    def joined(cls, parts: Sequence[HyperparameterSets], least_weight: float) -> HyperparameterSets:
+        """Return the sets of several forms with one kernel over space, the first set always.
 
         Args:
-            which: A mask of the sets, ``s``.
+            parts: The sets of each form.
+            least_weight: Share of all weights below which a set is left out.
         """
-        parts: dict[str, Any] = {
-            name: None if value is None else value[which] for name, value in vars(self).items()
-        }
-        return HyperparameterSets(**parts)
+        columns = zip(*(list(vars(each).values())[1:] for each in parts), strict=True)
+        *others, log_weights = (torch.cat(column) for column in columns)
+        kept = log_weights.softmax(dim=0) >= least_weight
+        kept[0] = True
+        return cls(parts[0].kernel, *(each[kept] for each in (*others, log_weights)))
 
 
 class EnsembleKernel(Module):
@@ -149,13 +142,7 @@ class EnsembleKernel(Module):
     overhead is most of the time for up to some hundred observations.
 
     Args:
-        over_space: A kernel of the form that all sets have over the columns other than time.
-        lengthscales: Its lengthscales, ``s x d``.
-        temporal_kernels: Kernels over time whose batches, one after another, are the sets.
-        variance: Variance of the function, the same for all sets.
-
-    Raises:
-        UnsupportedError: if a kernel is of another form.
+        sets: The sets.
 
     Attributes:
         inverse_lengthscales: ``s x d``.
@@ -163,39 +150,16 @@ class EnsembleKernel(Module):
     """
 
     inverse_lengthscales: Tensor
-    variance: Tensor
     _rates: Tensor
     _is_smooth: Tensor
 
-    def __init__(
-        self,
-        over_space: Kernel,
-        lengthscales: Tensor,
-        temporal_kernels: Sequence[TemporalKernel],
-        variance: float,
-    ):
+    def __init__(self, sets: HyperparameterSets):
         super().__init__()
-        self._correlation = correlation_of(over_space)
-        self.form = type(over_space).__name__
-        # By what time differences are multiplied, and whether the drift is smooth.
-        rates, is_smooth = [], []
-        for kernel in temporal_kernels:
-            if isinstance(kernel, TemporalDecayKernel):
-                rate = -decay_exponent(kernel.forgetting_rate.detach()).flatten()
-            elif isinstance(kernel, TemporalMaternKernel) and kernel.nu == 2.5:
-                rate = 5**0.5 / kernel.lengthscale.detach().flatten()
-            else:
-                raise UnsupportedError(
-                    "Expected a TemporalDecayKernel, or a TemporalMaternKernel with nu=2.5. "
-                    f"Got {type(kernel).__name__}."
-                )
-            rates.append(rate)
-            is_smooth.append(torch.full_like(rate, isinstance(kernel, TemporalMaternKernel)))
-        self.register_buffer("inverse_lengthscales", lengthscales.reciprocal())
-        self.register_buffer("variance", torch.tensor(variance, dtype=torch.float64))
+        self.form = sets.kernel
+        self.register_buffer("inverse_lengthscales", sets.lengthscales.reciprocal())
         # That of ε = 1 times a lag would overflow.
-        self.register_buffer("_rates", torch.cat(rates).clamp_max(1e150))
-        self.register_buffer("_is_smooth", torch.cat(is_smooth))
+        self.register_buffer("_rates", sets.rates.clamp_max(1e150))
+        self.register_buffer("_is_smooth", sets.is_smooth)
 
     def forward(self, X1: Tensor, X2: Tensor) -> Tensor:
         """Return covariances of rows ``... x q x d`` and ``... x p x d``, ``s x ... x q x p``."""
@@ -217,14 +181,14 @@ class EnsembleKernel(Module):
             with_gradients: Whether to return what takes derivatives by the covariances to those by
                 the differences of the rows, ``d x ... x q x p``.
         """
-        held = self.inverse_lengthscales, self._rates, self._is_smooth, self.variance
-        inverses, rates, is_smooth, variance = (each.numpy(force=True) for each in held)
+        held = self.inverse_lengthscales, self._rates, self._is_smooth
+        inverses, rates, is_smooth = (each.numpy(force=True) for each in held)
         inverse_squares = np.square(inverses)
         # Columns first, so that what is added up or multiplied lies side by side.
         first, second = (X.transpose(X.ndim - 1, *range(X.ndim - 1)) for X in (X1, X2))
         differences = first[:-1, ..., :, None] - second[:-1, ..., None, :]
         squares = inverse_squares @ np.square(differences).reshape(len(differences), -1)
-        in_space, slope = self._correlation(
+        in_space, slope = CORRELATIONS[self.form](
             squares.reshape(len(squares), *differences.shape[1:]), with_gradients
         )
         times = first[-1]
@@ -234,7 +198,7 @@ class EnsembleKernel(Module):
         shape = (len(rates), *(1 for _ in lags.shape))
         rates, is_smooth = rates.reshape(shape), is_smooth.reshape(shape)
         x = np.minimum(rates * np.abs(lags), LARGEST_LAG)
-        decay = variance * _exp(-x)
+        decay = _exp(-x)
         in_time = (1 + is_smooth * (x + x * x / 3)) * decay
         covar = in_space * in_time
         if slope is None:
@@ -254,11 +218,8 @@ class EnsembleKernel(Module):
     def member(self, i: int) -> Kernel:
         """Return the kernel by the i-th set, as one of GPyTorch."""
         columns = list(range(self.inverse_lengthscales.shape[-1]))
-        over_space: Kernel = (
-            RBFKernel(ard_num_dims=len(columns), active_dims=columns)
-            if self._correlation is rbf
-            else MaternKernel(nu=2.5, ard_num_dims=len(columns), active_dims=columns)
-        ).double()
+        options = {"ard_num_dims": len(columns), "active_dims": columns}
+        over_space = (RBFKernel if self.form == "RBFKernel" else MaternKernel)(**options).double()
         over_space.lengthscale = self.inverse_lengthscales[i].reciprocal()
         over_time: TemporalDecayKernel | TemporalMaternKernel
         if self._is_smooth[i]:
@@ -266,9 +227,8 @@ class EnsembleKernel(Module):
             over_time.lengthscale = 5**0.5 / self._rates[i]
         else:
             over_time = make_temporal_kernel(-torch.expm1(-2 * self._rates[i : i + 1]))
-        kernel = ScaleKernel(over_space * ColumnKernel(over_time, [len(columns)])).double()
-        kernel.outputscale = self.variance
-        return kernel
+        kernel: Kernel = over_space * ColumnKernel(over_time, [len(columns)])
+        return kernel.requires_grad_(False)
 
 
 class _Covariances(torch.autograd.Function):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from copy import copy, deepcopy
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 import torch
@@ -19,7 +19,6 @@ from botorch.models.model import Model
 from botorch.models.transforms import Normalize
 from botorch.posteriors import Posterior
 from gpytorch.kernels import Kernel
-from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.means import ConstantMean, Mean
 from linear_operator import to_dense
 from torch import Size, Tensor
@@ -28,8 +27,7 @@ from tvbo.kernels import TemporalDecayKernel, TemporalKernel
 from tvbo.models.closed_form import Array, ClosedForm, EnsembleKernel, HyperparameterSets, Pullback
 from tvbo.models.one_output import OneOutputModel, check_rows, one_noise_variance
 from tvbo.models.raw import RawMean, RawRowKernel, has_zero_mean, raw_noise_variance
-from tvbo.models.scale import UnitCube, outcome_scale
-from tvbo.models.time_varying_gp import TimeVaryingGP
+from tvbo.models.scale import UnitCube
 from tvbo.rounding import LEAST_VARIANCE, innovation_root
 from tvbo.spaces.observations import check_finite
 
@@ -230,8 +228,6 @@ class EnsembleGP(OneOutputModel):
         ValueError: if ``noise_variance`` is out of range, or the kernel has a batch shape.
 
     Attributes:
-        covar_module: Kernel over rows; of several sets, that with the most probable
-            hyperparameters.
         mean_module: Prior mean over rows; None is zero. Of several sets there is none.
         sets: Kernel by each set in closed form, of :meth:`from_sets`; else None.
         weights: Weights of the sets, ``s``, which sum to one.
@@ -243,7 +239,6 @@ class EnsembleGP(OneOutputModel):
         >>> model.posterior(torch.tensor([[0.3, 0.4, 2.0]])).mean
     """
 
-    covar_module: Kernel
     mean_module: Mean | None
     sets: EnsembleKernel | None
     weights: Tensor
@@ -299,51 +294,27 @@ class EnsembleGP(OneOutputModel):
     @classmethod
     def from_sets(
         cls,
-        model: TimeVaryingGP,
+        sets: HyperparameterSets,
         train_X: Tensor,
         train_Y: Tensor,
-        sets: Sequence[HyperparameterSets],
+        train_Yvar: Tensor | None = None,
     ) -> Self:
-        """Build the average over sets of hyperparameters of a model.
+        """Build the average over sets of hyperparameters.
 
         Args:
-            model: The model with the most probable hyperparameters: an RBF kernel, or Matérn-5/2,
-                without a scale, over the columns other than time, which come first, times a
-                temporal kernel.
+            sets: The sets, the most probable one first.
             train_X: Rows ``[... | time]``, ``n x d``.
             train_Y: Outcomes, ``n x 1``.
-            sets: The sets, for each form of drift.
-
-        Raises:
-            UnsupportedError: if the model or a set has another kernel.
+            train_Yvar: Their noise variances, ``n x 1``; None for those of the sets.
         """
-        kernel, (shift, scale) = RawRowKernel(model), outcome_scale(model)
-        # One unit of each raw column in units of the model, whose transform is linear.
-        zero_and_one = train_X.new_zeros(2, train_X.shape[-1])
-        zero_and_one[1] = 1
-        units = model.transform_inputs(zero_and_one).diff(dim=0)
-        weights = torch.cat([each.log_weights for each in sets]).softmax(dim=0)
-        noises = [each.noise for each in sets if each.noise is not None]
-        if isinstance(model.likelihood, FixedNoiseGaussianLikelihood) or not noises:
-            # Also where it was learned before outcomes came with their own.
-            noise = model.likelihood.noise.detach()
-        else:
-            noise = torch.cat(noises).unsqueeze(-1)
-        noise = (scale**2 * noise).expand(len(weights), len(train_X))
-        mean = shift + scale * torch.cat([each.mean for each in sets])
         new = cls.__new__(cls)
         OneOutputModel.__init__(new)
-        # Not registered, since what is done to this model must not be done to that one.
-        new.__dict__["covar_module"], new.mean_module = kernel, None
-        new.sets = EnsembleKernel(
-            model.covar_module.kernels[0].base_kernel,
-            torch.cat([each.lengthscales for each in sets]) / units[:, :-1],
-            [each.temporal_kernel for each in sets],
-            scale**2,
-        )
-        new._start(weights, noise.mean(dim=-1), mean, train_X.shape[-1])
+        new.sets, new.mean_module = EnsembleKernel(sets), None
+        weights = sets.log_weights.softmax(dim=0)
+        new._start(weights, sets.noise, sets.mean, train_X.shape[-1])
+        noise = sets.noise.unsqueeze(-1) if train_Yvar is None else train_Yvar.mT
         X, Y = train_X.to(torch.float64), train_Y.to(torch.float64).squeeze(-1)
-        new._factor = new._grown(X, Y, noise)
+        new._factor = new._grown(X, Y, noise.to(X).expand(len(weights), len(X)))
         return new
 
     def _start(self, weights: Tensor, noise: Tensor, mean: Tensor, width: int) -> None:
@@ -353,6 +324,12 @@ class EnsembleGP(OneOutputModel):
         none = noise.new_empty(len(noise), 0)
         self._factor = Factor(none[0].view(0, width), none[0], none, none)
         self._additional: Additional | None = None
+
+    @property
+    def covar_module(self) -> Kernel:
+        """Kernel over rows; of several sets, that with the most probable hyperparameters."""
+        given = self._modules.get("covar_module")
+        return cast(Kernel, given) if self.sets is None else self.sets.member(0)
 
     @property
     def batch_shape(self) -> Size:
@@ -463,17 +440,15 @@ class EnsembleGP(OneOutputModel):
             parts = np.array_split(X, -(-len(X) // ROWS_AT_ONCE))
             return np.concatenate([self.moments(part, False)[0] for part in parts], axis=-1), None
         assert self.sets is not None
-        held = self.weights, self._set_mean, self.sets.variance, self._factor
-        weights, prior_mean, prior_variance, factor = _mapped(
-            held, lambda tensor: tensor.numpy(force=True)
-        )
+        held = self.weights, self._set_mean, self._factor
+        weights, prior_mean, factor = _mapped(held, lambda tensor: tensor.numpy(force=True))
         covar, from_covar = self.sets.evaluate(X, factor.X, with_gradients)
         V = factor.whiten(covar)
         means = (V @ factor.innovations[..., None])[..., 0] + prior_mean[:, None]
         mean = weights @ means
         deviations = means - mean
         reduction = np.einsum("sbn,sbn->sb", V, V)
-        variances = prior_variance - reduction + np.square(deviations)
+        variances = 1 - reduction + np.square(deviations)
         variance = weights @ variances
         moments = np.array([mean, variance.clip(LEAST_VARIANCE)])
         if from_covar is None:
@@ -621,7 +596,6 @@ class EnsembleGP(OneOutputModel):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         if fn(self._factor.Y[:0]).device != self._factor.Y.device:
             self.__dict__.update(deepcopy(self).__dict__)  # Since models share parts.
-            self.covar_module._apply(fn)
         super()._apply(fn, recurse)
         self._factor, self._additional = _mapped((self._factor, self._additional), fn)
         return self
@@ -663,7 +637,7 @@ class EnsembleGP(OneOutputModel):
     def _prior_variance(self, X: Tensor) -> Tensor:
         """Return prior variances of rows ``... x q x d`` by each set, ``... x s x q``."""
         if self.sets is not None:
-            return self.sets.variance.expand(*X.shape[:-2], len(self.weights), X.shape[-2])
+            return self.weights.new_ones(()).expand(*X.shape[:-2], len(self.weights), X.shape[-2])
         variance: Tensor = to_dense(self.covar_module(X, diag=True))
         return variance.unsqueeze(-2)
 

@@ -31,7 +31,7 @@ from tvbo.kernels.temporal import (
     check_forgetting_rate,
     check_temporal_kernel,
 )
-from tvbo.models.at_bounds import log_bounds
+from tvbo.models.at_bounds import log_bounds, parameters_at_bounds
 from tvbo.spaces.observations import check_finite, split_time
 
 
@@ -186,7 +186,7 @@ class TimeVaryingGP(SingleTaskGP):
         ``ModelFitter``.
         """
         fitted = _fit_fallback(mll, **kwargs)
-        log_bounds(self)
+        log_bounds(parameters_at_bounds(self), len(self.train_targets))
         return fitted
 
     @classmethod

@@ -580,8 +580,8 @@ class Optimizer(ABC):
         Args:
             on_ask: Called with each trial asked for.
             on_tell: Called with a trial and its outcome, a number, or several by name.
-            on_fit: Called with the hyperparameters learned at a refit: values by name, as the
-                model holds them; of several outcomes once for each, with its name before theirs.
+            on_fit: Called with the hyperparameters learned at a refit: values by name;
+                of several outcomes once for each, with its name before theirs.
             on_loss: Called with a trial that failed or expired, and the reason.
 
         Raises:

@@ -245,10 +245,11 @@ class OutcomeModel:
     def new_fit(self) -> dict[str, list[float]] | None:
         """Return the hyperparameters fitted since the last call; None if there were no fits."""
         fitter = self.posterior_state.fitter
-        if isinstance(fitter.refit, RefitNever) or fitter.fitted.newest is self._fit_seen:
+        newest = fitter.fitted.newest
+        if newest is self._fit_seen:
             return None
-        self._fit_seen = fitter.fitted.newest
-        return fitter.fitted.newest
+        self._fit_seen = newest
+        return newest
 
     def _held(self, t: float) -> Observations:
         """Return the observations held, with those that were set aside for an ask after ``t``."""

@@ -13,7 +13,7 @@ from torch import Generator, Tensor
 
 from tvbo.fit.drift import DenseGP
 from tvbo.fit.model_fitter import EACH_ROUND, ModelFitter, RefitNever
-from tvbo.models import EnsembleGP, StreamingGP, TimeVaryingGP
+from tvbo.models import EnsembleGP, StreamingGP
 from tvbo.models.one_output import OneOutputModel
 from tvbo.models.scale import MIN_NOISE, StandardizedModel, marginals, standardized
 from tvbo.optimizers.pending import Pending
@@ -244,21 +244,27 @@ class RowState(PosteriorState):
         gone = ~keep[: self._num_seen]
         if not gone.any():
             return
+        if model.sets is not None:
+            self.restart()
+            return
         weight = _weights(observations.X[: self._num_seen][gone], t, self.dense)
         held, self._num_seen = len(model.train_targets), self._num_seen - int(gone.sum())
         is_many = 3 * (held - self._num_seen) >= held
         # A policy that drops at this very weight rounds it otherwise.
-        if model.sets or is_many or (weight > self.tol * (1 + TIE_TOLERANCE)).any():
+        if is_many or (weight > self.tol * (1 + TIE_TOLERANCE)).any():
             self.restart()
 
     def _built(self, fitter: ModelFitter, observations: Observations) -> EnsembleGP:
-        dense, sets = fitter.last_model, fitter.fitted.sets
-        assert dense is not None
+        sets, noise = fitter.fitted.sets, self._given_noise(fitter)
         observations = standardized(observations, fitter.transform)
-        if sets and len(observations) > 0 and fitter.refit == EACH_ROUND:
-            assert isinstance(dense, TimeVaryingGP)
-            return EnsembleGP.from_sets(dense, observations.X, observations.Y, sets)
-        return self._taken_in(EnsembleGP.from_model(dense, self._given_noise(fitter)), observations)
+        if sets is not None and len(observations) > 0 and fitter.refit == EACH_ROUND:
+            Yvar = observations.Yvar
+            if Yvar is None and noise is not None:
+                Yvar = torch.full_like(observations.Y, noise)
+            return EnsembleGP.from_sets(sets, observations.X, observations.Y, Yvar)
+        dense = fitter.last_model
+        assert dense is not None
+        return self._taken_in(EnsembleGP.from_model(dense, noise), observations)
 
     def _taken_in(self, model: Any, new: Observations) -> EnsembleGP:
         taken: EnsembleGP = model

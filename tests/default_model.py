@@ -1,0 +1,57 @@
+"""The default model in closed form, and the same as a model of GPyTorch."""
+
+from copy import deepcopy
+
+import torch
+from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
+from torch import Tensor
+
+from tvbo.fit.drift import Drift
+from tvbo.fit.log_posterior import DefaultForm, LogPosterior, Values
+from tvbo.kernels.temporal import decay_exponent
+from tvbo.models import TimeVaryingGP
+from tvbo.models.scale import UnitCube
+from tvbo.spaces.observations import Observations
+
+
+def default_model(
+    observations: Observations,
+    box: Tensor,
+    kernel: str = "RBFKernel",
+    is_smooth: bool = False,
+    rate: float | None = None,
+) -> tuple[TimeVaryingGP, LogPosterior]:
+    """Both, of rows [action | time] and standardized outcomes."""
+    d = box.shape[-1]
+    drift = Drift(rate, "auto" if is_smooth else None)
+    model = TimeVaryingGP(
+        observations.X,
+        observations.Y,
+        observations.Yvar,
+        covar_module=get_covar_module_with_dim_scaled_prior(
+            ard_num_dims=d, use_rbf_kernel=kernel == "RBFKernel"
+        ),
+        input_transform=UnitCube(list(range(d)), box),
+        outcome_transform=None,
+        forgetting_rate=rate,
+        likelihood=None if observations.Yvar is not None else deepcopy(drift.likelihood),
+        temporal_kernel=deepcopy(drift.forms[is_smooth]),
+    )
+    drift.set_prior(model, observations.X[:, -1])
+    time_rate = None if rate is None else -2 * decay_exponent(torch.tensor(rate).double()).item()
+    ones = torch.ones(d, dtype=torch.long)
+    form = DefaultForm(kernel, box[1] - box[0], ones, is_smooth, time_rate)
+    return model, LogPosterior(form, observations)
+
+
+def assign(model: TimeVaryingGP, values: Values) -> None:
+    """Give the model hyperparameters by name."""
+    for name, value in values.items():
+        if name == "mean":
+            model.mean_module.initialize(constant=value.squeeze())
+        elif name == "noise":
+            model.likelihood.noise = value
+        elif name == "lengthscale":
+            model.covar_module.kernels[0].base_kernel.lengthscale = value
+        else:
+            setattr(model.temporal_kernel, name.removeprefix("temporal_"), value)
