@@ -3,6 +3,7 @@
 from copy import deepcopy
 
 import torch
+from botorch.models.transforms import Normalize
 from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
 from torch import Tensor
 
@@ -10,7 +11,6 @@ from tvbo.fit.drift import Drift
 from tvbo.fit.log_posterior import DefaultForm, LogPosterior, Values
 from tvbo.kernels.temporal import decay_exponent
 from tvbo.models import TimeVaryingGP
-from tvbo.models.scale import UnitCube
 from tvbo.spaces.observations import Observations
 
 
@@ -31,7 +31,7 @@ def default_model(
         covar_module=get_covar_module_with_dim_scaled_prior(
             ard_num_dims=d, use_rbf_kernel=kernel == "RBFKernel"
         ),
-        input_transform=UnitCube(list(range(d)), box),
+        input_transform=Normalize(d + 1, indices=list(range(d)), bounds=box),
         outcome_transform=None,
         forgetting_rate=rate,
         likelihood=None if observations.Yvar is not None else deepcopy(drift.likelihood),

@@ -115,9 +115,9 @@ def test_noise_that_is_known_for_a_while_is_learned_afterwards():
     learning, plain = fitter(), seen(24)
     known = Observations(plain.X, plain.Y, torch.full_like(plain.Y, 0.05))
     first = fit(learning, plain, 24, torch.Generator())
-    assert "likelihood.noise_covar.noise" in learning.fitted.newest
+    assert "likelihood.noise_covar.raw_noise" in learning.fitted.newest
     learning.fit(known, 25, torch.Generator())
-    assert "likelihood.noise_covar.noise" not in learning.fitted.newest
+    assert "likelihood.noise_covar.raw_noise" not in learning.fitted.newest
     last = fit(learning, plain, 26, torch.Generator())
     assert last.likelihood.noise.item() == pytest.approx(first.likelihood.noise.item(), rel=1e-4)
 
@@ -159,19 +159,3 @@ def test_a_fit_by_botorch_at_a_bound_is_logged(caplog, kind):
     caplog.clear()
     assert fitted(seen(24)).forgetting_rate.item() < 0.2
     assert not messages(caplog)
-
-
-def test_a_jump_of_the_rate_is_logged(caplog):
-    learning = fitter()
-    with caplog.at_level(logging.INFO, "tvbo"):
-        learning.fit(misleading(), 12, torch.Generator())
-        caplog.clear()
-        model = fit(learning, seen(24), 24, torch.Generator())
-        jumps = [m for m in messages(caplog) if "jumped" in m[1]]
-        rate = model.forgetting_rate.item()
-        assert len(jumps) == 1
-        assert jumps[0][0] == logging.INFO
-        assert f"jumped from 0.9999 to {rate:.4g} per unit of time" in jumps[0][1]
-        caplog.clear()
-        learning.fit(seen(24), 25, torch.Generator())
-        assert messages(caplog) == []

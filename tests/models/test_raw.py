@@ -8,7 +8,6 @@ from botorch.models.transforms import Log, Normalize, Warp
 from gpytorch.means import ConstantMean, ZeroMean
 
 from tvbo.models import ContextualGP, EnsembleGP, TimeVaryingGP
-from tvbo.models.scale import UnitCube
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
 
@@ -80,15 +79,3 @@ def test_from_a_plain_model_without_observations():
 def test_models_that_do_not_carry_over_are_refused(make):
     with pytest.raises(UnsupportedError):
         EnsembleGP.from_model(make(*data(5)))
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_unit_cube_is_botorchs_normalize(dtype):
-    ranges = torch.tensor([[-1.0, 3.0, 2.0], [4.0, 3.0, 7.0]], dtype=torch.float64)
-    bounds = torch.tensor([[0.0, 3.0, 2.0, 0.0], [1.0, 4.0, 7.0, 1.0]], dtype=torch.float64)
-    own, theirs = UnitCube([1, 2], ranges), Normalize(4, indices=[1, 2], bounds=bounds)
-    X = torch.rand(5, 3, 4, generator=torch.Generator().manual_seed(1)).to(dtype)
-    assert torch.equal(own(X), theirs(X))
-    assert torch.equal(own.untransform(X), theirs.untransform(X))
-    assert own.equals(UnitCube([1, 2], ranges))
-    assert not own.equals(UnitCube([1], ranges))

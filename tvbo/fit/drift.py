@@ -83,7 +83,9 @@ class Drift:
         elif temporal_kernel == "auto":
             self.forms = [None]
             if forgetting_rate is None:
-                self.forms.append(TemporalMaternKernel(nu=2.5).double())
+                least = GreaterThan(1e-13, transform=None, initial_value=LENGTHSCALE)
+                form = TemporalMaternKernel(nu=2.5, lengthscale_constraint=least)
+                self.forms.append(form.double())
         else:
             raise ValueError(
                 "Expected temporal_kernel to be a kernel, several, None, or 'auto'. "
@@ -164,23 +166,23 @@ class RatePrior(LogarithmPrior):
         return rate.clamp(MIN_FORGETTING_RATE, MAX_FORGETTING_RATE)
 
 
-def describe_form(model: DenseGP) -> str:
-    """Return the form of drift of a model as text."""
-    if model.is_static:
+def describe_form(kernels: Sequence[TemporalKernel]) -> str:
+    """Return the form of a drift by kernels over time as text."""
+    if all(kernel.is_static for kernel in kernels):
         return "no drift"
-    return " + ".join(_describe_kernel(kernel) for kernel in model.temporal_kernels)
+    return " + ".join(_describe_kernel(kernel) for kernel in kernels)
 
 
-def half_life(model: DenseGP) -> float:
+def half_life(kernels: Sequence[TemporalKernel]) -> float:
     """Return the lag at which the correlation over time has fallen to one half.
 
     Infinite without drift, NaN for several temporal kernels, or where it never falls that far.
     """
-    if model.is_static:
+    if all(kernel.is_static for kernel in kernels):
         return math.inf
-    kernel = model.temporal_kernel
-    if kernel is None:
+    if len(kernels) > 1:
         return math.nan
+    (kernel,) = kernels
 
     def above_half(lags: Tensor | float) -> Any:
         with torch.no_grad():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,10 +14,12 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.settings import fast_computations
 from numpy.typing import NDArray
 
-from tvbo.fit.drift import DenseGP, describe_form, half_life
+from tvbo.fit.drift import describe_form, half_life
 from tvbo.fit.log_posterior import LogPosterior
 from tvbo.fit.model_fitter import ModelFitter
 from tvbo.fit.quadratic_model import STEP, QuadraticModel
+from tvbo.kernels import TemporalDecayKernel, TemporalKernel
+from tvbo.models.closed_form import temporal_kernel
 
 Array = NDArray[np.float64]
 
@@ -59,22 +62,26 @@ def estimate_drift(fitter: ModelFitter, time_unit: str | None) -> DriftEstimate:
         fitter: The fitter.
         time_unit: Unit of time, such as ``"1h"``.
     """
-    model = fitter.last_model
-    assert model is not None
-    interval = None
-    if fitter.fitted.newest is not None:
+    fitted = fitter.fitted
+    if fitted.sets is not None:
         # In closed form where there is one, without what GPyTorch imports for the other.
-        if fitter.is_default:
-            quadratic, slopes = _by_closed_form(fitter)
-        else:
-            quadratic, slopes = _by_gradients(model)
-        interval = _interval(half_life(model), quadratic, slopes)
-    rate = model.forgetting_rate
+        kernels: Sequence[TemporalKernel]
+        kernels = [temporal_kernel(fitted.sets.rates[0], fitted.sets.is_smooth[0])]
+    else:
+        assert fitter.last_model is not None
+        kernels = fitter.last_model.temporal_kernels
+    interval = None
+    if fitted.newest is not None:
+        by = _by_closed_form if fitter.is_default else _by_gradients
+        interval = _interval(half_life(kernels), *by(fitter))
+    rate = None
+    if len(kernels) == 1 and isinstance(kernels[0], TemporalDecayKernel):
+        rate = kernels[0].forgetting_rate.item()
     return DriftEstimate(
-        form=describe_form(model),
-        half_life=half_life(model),
+        form=describe_form(kernels),
+        half_life=half_life(kernels),
         half_life_interval=interval,
-        forgetting_rate=None if rate is None else rate.item(),
+        forgetting_rate=rate,
         time_unit=time_unit,
     )
 
@@ -111,8 +118,10 @@ def _by_closed_form(fitter: ModelFitter) -> tuple[QuadraticModel | None, Array]:
     return posterior.quadratic(mode), slopes
 
 
-def _by_gradients(model: DenseGP) -> tuple[QuadraticModel | None, Array]:
+def _by_gradients(fitter: ModelFitter) -> tuple[QuadraticModel | None, Array]:
     """Return Hessian and derivatives of any model, by its parameters in certain units."""
+    model = fitter.last_model
+    assert model is not None
     mll = ExactMarginalLogLikelihood(model.likelihood, model)
     parameters, bounds = get_parameters_and_bounds(mll, requires_grad=True)
     closure = NdarrayOptimizationClosure(get_loss_closure_with_grads(mll, parameters), parameters)
@@ -129,7 +138,7 @@ def _by_gradients(model: DenseGP) -> tuple[QuadraticModel | None, Array]:
 
     def log_half_life(x: Array) -> float:
         closure.state = mode + units * x
-        return math.log(half_life(model))
+        return math.log(half_life(model.temporal_kernels))
 
     mll.train()
     with fast_computations(log_prob=False):

@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
 
 from botorch.exceptions.errors import ModelFittingError
 from botorch.exceptions.warnings import OptimizationWarning
@@ -16,10 +16,10 @@ from botorch.optim.core import OptimizationStatus
 from botorch.optim.fit import fit_gpytorch_mll_scipy
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.settings import fast_computations
-from torch import Generator, Tensor
+from torch import Generator
 
 from tvbo.fit.log_posterior import OPTIONS, LogPosterior, Values
-from tvbo.models.at_bounds import AtBound, Place, log_bounds, logger, parameters_at_bounds
+from tvbo.models.at_bounds import AtBound, Place, log_bounds, parameters_at_bounds
 from tvbo.models.closed_form import HyperparameterSets
 from tvbo.randomness import draw_seed, seeded
 
@@ -28,12 +28,6 @@ LEAST_WEIGHT = 1e-6
 
 SAME_OPTIMUM = 1e-6
 """Relative difference of two log posteriors up to which their fits are taken for the same."""
-
-LARGE_JUMP = 10.0
-"""Factor by which ε changes from one fit to the next in a jump."""
-
-NO_DRIFT = 0.01
-"""An ε that forgets no more than this over the whole time of the data is none."""
 
 
 class ModelPosterior:
@@ -79,17 +73,6 @@ class ModelPosterior:
             # L-BFGS goes on where there is one, and stops at once where there is none.
         mll.eval()
         return -float(result.fval) * len(self.model.train_targets), learned_values(self.model)
-
-    def named(self, values: Values) -> Values:
-        """Return the numbers that parameters stand for, by name."""
-        model: Any = self.model
-        found = {}
-        for path, _, constraint in model.named_parameters_and_constraints():
-            if path in values:
-                raw = values[path]
-                value = raw if constraint is None else constraint.transform(raw)
-                found[path.replace("raw_", "")] = value
-        return found
 
     def at_bounds(self, values: Values) -> Iterator[AtBound]:
         """Iterate over the parameters that are at a bound."""
@@ -159,36 +142,38 @@ class Fitted:
     Args:
         values: What the newest fit of each form learned; None before the first.
         chosen: Index of the form with the largest posterior density in the newest fit.
-        newest: What was learned of the chosen form, by name; None before the first fit.
-        sets: Sets of hyperparameters of all forms, to average over; None if there is but one.
-        rate: The newest ε that was learned, None before.
+        sets: Sets of hyperparameters of the default model, of all forms if it averages over them.
         at_bounds: Bounds at which parameters of the chosen form are.
     """
 
     values: Sequence[Values | None]
     chosen: int = 0
-    newest: dict[str, list[float]] | None = None
     sets: HyperparameterSets | None = None
-    rate: float | None = None
     at_bounds: frozenset[Place] = frozenset()
+
+    @cached_property
+    def newest(self) -> dict[str, list[float]] | None:
+        """What was learned of the chosen form, by name; None before the first fit."""
+        values = self.values[self.chosen]
+        if values is None:
+            return None
+        return {name: value.flatten().tolist() for name, value in values.items()}
 
     def fit(
         self,
         posteriors: Sequence[Posterior],
-        times: Tensor,
+        num: int,
         from_defaults: bool,
         generator: Generator,
         averages: bool,
     ) -> Fitted:
         """Return what is learned from the values so far, and from the defaults.
 
-        A parameter at a bound, another form of drift and a jump of ε are logged once, and again
-        only after a fit without. A bound at which no sound fit ends is logged at level WARNING;
-        that of no drift and that of no noise, and the others, at level INFO.
+        Parameters at a bound are logged once, and again only after a fit without.
 
         Args:
             posteriors: The density of each form.
-            times: Times of the observations, ``n``.
+            num: Number of observations.
             from_defaults: Whether searches also begin at the defaults, as those of the first fit.
             generator: Seeds the restarts of a fit that failed from all its starts.
             averages: Whether sets of hyperparameters are to be averaged over.
@@ -207,7 +192,7 @@ class Fitted:
             densities.append(density)
             values.append(found)
         chosen = densities.index(max(densities))
-        sets = None
+        sets, best = None, posteriors[chosen]
         if averages:
             # Those of the chosen form first. What outcomes exclude would take as long as the rest.
             order = sorted(range(len(posteriors)), key=lambda i: i != chosen)
@@ -215,28 +200,8 @@ class Fitted:
             parts = [each.sigma_points(at) for each, at in pairs if isinstance(each, LogPosterior)]
             kept = [part for part in parts if part is not None]
             sets = HyperparameterSets.joined(kept, LEAST_WEIGHT) if kept else None
-        named = posteriors[chosen].named(values[chosen])
-        newest = {name: value.flatten().tolist() for name, value in named.items()}
-        rates = [value for name, value in newest.items() if name.endswith("forgetting_rate")]
-        rate = max(rates[0]) if len(rates) == 1 else None
-        if chosen != self.chosen and self.newest is not None:
-            logger.info("Fit of %d observations: another form of drift explains them.", len(times))
-        if rate is not None and self.rate is not None:
-            # Rates too small to matter over the time of the data are alike.
-            span = max((times.max() - times.min()).item(), 1e-300)
-            least = -math.expm1(math.log1p(-NO_DRIFT) / span)
-            low, high = sorted(max(each, least) for each in (self.rate, rate))
-            if high >= LARGE_JUMP * low:
-                logger.info(
-                    "Fit of %d observations: the forgetting rate ε jumped from %.4g to %.4g per "
-                    "unit of time: the observations are too few to tell drift from noise or shape, "
-                    "or the drift has changed. A known forgetting_rate or noise_variance settles "
-                    "it.",
-                    len(times),
-                    self.rate,
-                    rate,
-                )
-        reached = posteriors[chosen].at_bounds(values[chosen])
-        at_bounds = log_bounds(reached, len(times), self.at_bounds)
-        rate = self.rate if rate is None else rate
-        return Fitted(values, chosen, newest, sets, rate, at_bounds)
+        elif isinstance(best, LogPosterior):
+            mode = best.logarithms(values[chosen])
+            sets = best.sets(mode[None], values[chosen]["mean"].tolist(), [0.0])
+        reached = best.at_bounds(values[chosen])
+        return Fitted(values, chosen, sets, log_bounds(reached, num, self.at_bounds))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -229,10 +229,6 @@ class LogPosterior:
         numbers["mean"] = np.array([mean])
         return {name: torch.from_numpy(value) for name, value in numbers.items()}
 
-    def named(self, values: Values) -> Values:
-        """Return the hyperparameters by name, as they are."""
-        return values
-
     def at_bounds(self, values: Values) -> Iterator[AtBound]:
         """Iterate over the hyperparameters that are at a bound."""
         theta = self.logarithms(values)
@@ -334,6 +330,18 @@ class LogPosterior:
                         points.append(point)
                         means.append(mean)
                         log_weights.append(density + volume - math.log(2 * p + 2))
+        return self.sets(np.array(points), means, log_weights)
+
+    def sets(
+        self, points: Array, means: Sequence[float], log_weights: Sequence[float]
+    ) -> HyperparameterSets:
+        """Return sets of hyperparameters.
+
+        Args:
+            points: Logarithms, ``s x p``.
+            means: Prior means, ``s``.
+            log_weights: Logarithms of the weights, ``s``.
+        """
         numbers, d = torch.from_numpy(np.exp(points)), len(self.squares)
         if self.form.rate is not None:
             rates = torch.full_like(numbers[:, 0], 0.5 * self.form.rate)
@@ -341,7 +349,7 @@ class LogPosterior:
             rates = 5**0.5 / numbers[:, d] if self.form.is_smooth else 0.5 * numbers[:, d]
         noise = numbers[:, -1]
         if self.noise is not None:
-            noise = torch.full_like(rates, self.noise.mean())
+            noise = torch.full_like(rates, self.noise.mean() if len(self.noise) > 0 else 0.0)
         return HyperparameterSets(
             kernel=self.form.kernel,
             lengthscales=numbers[:, :d].repeat_interleave(self.form.widths, -1) * self.form.ranges,

@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol, Self, get_args
 
 import torch
 from botorch.exceptions.errors import InputDataError
-from botorch.models.transforms import Standardize
+from botorch.models.transforms import Normalize, Standardize
 from gpytorch.constraints import GreaterThan
 from gpytorch.kernels import Kernel, MaternKernel, ScaleKernel
 from gpytorch.likelihoods import Likelihood
@@ -21,11 +21,11 @@ from torch import Generator, Tensor
 
 from tvbo.fit.drift import DenseGP, Drift, Form
 from tvbo.fit.fitted_forms import Fitted, ModelPosterior, Posterior
-from tvbo.fit.log_posterior import LEAST_LENGTHSCALE, DefaultForm, LogPosterior, Values
+from tvbo.fit.log_posterior import LEAST_LENGTHSCALE, DefaultForm, LogPosterior
 from tvbo.kernels.context_action import Structure
 from tvbo.kernels.temporal import decay_exponent
 from tvbo.models import ContextualGP, TimeVaryingGP
-from tvbo.models.scale import MIN_NOISE, UnitCube, standardized, standardizer
+from tvbo.models.scale import MIN_NOISE, standardized, standardizer
 from tvbo.spaces import InputLayout
 from tvbo.spaces.observations import Observations
 from tvbo.values import as_number, check_positive
@@ -39,6 +39,15 @@ SHARE = 0.1
 
 CONSTANT = 1e-13
 """Standard deviation of outcomes, as a share of the largest outcome, that is rounding error."""
+
+PATHS = {
+    "lengthscale": "covar_module.kernels.0.base_kernel.raw_lengthscale",
+    "temporal_lengthscale": "covar_module.kernels.1.base_kernel.raw_lengthscale",
+    "forgetting_rate": "covar_module.kernels.1.base_kernel.raw_forgetting_rate",
+    "noise": "likelihood.noise_covar.raw_noise",
+    "mean": "mean_module.raw_constant",
+}
+"""Parameters of the default model by the names of its hyperparameters; none is transformed."""
 
 SIGNAL_TO_NOISE = math.exp(4.0)
 """Assumed ratio of the variance of outcomes to that of their noise while nothing is known of it:
@@ -97,7 +106,7 @@ class ModelFitter:
     Each fit starts from the values of the last one, and whenever a tenth of the outcomes are new
     from the defaults as well, and keeps the result with the larger posterior density. A learned ε
     has a prior in rounds, and a noise learned beside it a wider one than BoTorch's. A fit that ends
-    at a bound of a constraint, and a jump of ε, are logged to ``"tvbo.fit.fitted_forms"``.
+    at a bound of a constraint is logged to ``"tvbo.fit.fitted_forms"``.
 
     Args:
         layout: Layout of the rows.
@@ -240,11 +249,14 @@ class ModelFitter:
         enough = len(observations) >= OBSERVATIONS_PER_PARAMETER * num_learned
         if enough and self.refit.due(num_told - self._num_told_at_fit):
             from_defaults = num_told - self._num_told_at_restart > SHARE * len(observations)
-            averages, times = self.is_default and self.drift.averages, observations.X[:, -1]
-            self.fitted = self.fitted.fit(posteriors, times, from_defaults, generator, averages)
+            averages, num = self.is_default and self.drift.averages, len(observations)
+            self.fitted = self.fitted.fit(posteriors, num, from_defaults, generator, averages)
             self._num_told_at_fit = num_told
             if from_defaults:
                 self._num_told_at_restart = num_told
+        elif self.fitted.newest is None and isinstance(posteriors[0], LogPosterior):
+            sets = posteriors[0].sets(posteriors[0].default[None], [0.0], [0.0])
+            self.fitted = replace(self.fitted, sets=sets)
 
     def posteriors(self) -> list[Posterior]:
         """Return the density of the hyperparameters by each form, of the last observations."""
@@ -276,10 +288,17 @@ class ModelFitter:
             model = self._built(self._observations, form, self.unit)
             values = self.fitted.values[self.fitted.chosen] or {}
             if self.is_default:
-                _initialize(model, values, self.widths)
-            else:
-                # It has no noise to learn where that comes with the outcomes.
-                model.load_state_dict(values, strict=False)
+                held, widths = model.state_dict(), torch.tensor(self.widths)
+                if "lengthscale" in values:
+                    entries = values["lengthscale"].repeat_interleave(widths)
+                    values = {**values, "lengthscale": entries}
+                values = {
+                    path: values[name].reshape(held[path].shape)
+                    for name, path in PATHS.items()
+                    if name in values and path in held
+                }
+            # It has no noise to learn where that comes with the outcomes.
+            model.load_state_dict(values, strict=False)
             self._last_model = model.eval()
         return self._last_model
 
@@ -350,19 +369,13 @@ class ModelFitter:
         Y, Yvar = observations.Y, observations.Yvar
         if not self._scaled_columns:
             return standardizer(0.0, self.unit)
-        transform = Standardize(m=1, min_stdv=0.0)
-        if len(Y) > 1:
-            transform(Y)
-            if transform.stdvs.item() > CONSTANT * Y.abs().max().item():
-                return transform.eval()
-        # Of no outcome, one, or equal ones: the order that their noise suggests, or their own.
-        noise = self.noise_variance
-        if len(Y) > 0 and Yvar is not None:
-            noise = Yvar.mean().item()
-        deviation = math.sqrt(SIGNAL_TO_NOISE * (noise or 0.0))
-        if len(Y) == 0:
-            return standardizer(0.0, deviation or 1.0)
-        return standardizer(Y.mean().item(), deviation or Y.abs().max().item() or 1.0)
+        mean, largest = (Y.mean().item(), Y.abs().max().item()) if len(Y) > 0 else (0.0, 0.0)
+        deviation = Y.std().item() if len(Y) > 1 else 0.0
+        if deviation <= CONSTANT * largest:
+            # Of no outcome, one, or equal ones: the order that their noise suggests, or their own.
+            noise = self.noise_variance if Yvar is None or len(Y) == 0 else Yvar.mean().item()
+            deviation = math.sqrt(SIGNAL_TO_NOISE * (noise or 0.0)) or largest or 1.0
+        return standardizer(mean, deviation)
 
     def _built(self, observations: Observations, form: Form, unit: float) -> DenseGP:
         """Return the model of standardized observations, with the defaults of what is learned.
@@ -381,7 +394,13 @@ class ModelFitter:
         input_transform = None
         if self._scaled_columns:
             likelihood = likelihood or deepcopy(self.drift.likelihood)
-            input_transform = UnitCube(self._scaled_columns, self.bounds)
+            lower, upper = self.bounds.to(torch.float64)
+            # A column of one value is moved to zero.
+            bounds = torch.stack([lower, torch.where(upper > lower, upper, lower + 1)])
+            columns = self._scaled_columns
+            input_transform = Normalize(
+                self.layout.num_columns, indices=columns, bounds=bounds[:, columns]
+            )
         time = self.layout.time_feature
         shared: dict[str, Any] = {
             "train_X": observations.X,
@@ -427,28 +446,6 @@ class ModelFitter:
             model = TimeVaryingGP(covar_module=covar_module, **shared)
         self.drift.set_prior(model, observations.X[:, time])
         return model
-
-
-def _initialize(model: DenseGP, values: Values, widths: Sequence[int]) -> None:
-    """Give a default model those hyperparameters, by name, that it learns."""
-    over_space, over_time = (factor.base_kernel for factor in model.covar_module.kernels)
-    places = {
-        "lengthscale": (over_space, "lengthscale"),
-        "temporal_lengthscale": (over_time, "lengthscale"),
-        "forgetting_rate": (over_time, "forgetting_rate"),
-        "noise": (model.likelihood.noise_covar, "noise"),
-    }
-    for name, (module, own) in places.items():
-        constraint = getattr(module, f"raw_{own}_constraint", None)
-        if name not in values or constraint is None:
-            continue
-        # A number at a bound may be rounded to one beyond it.
-        value = values[name].clamp(constraint.lower_bound, constraint.upper_bound)
-        if name == "lengthscale":
-            value = value.repeat_interleave(torch.tensor(widths))
-        module.initialize(**{own: value.reshape(getattr(module, own).shape)})
-    if "mean" in values:
-        model.mean_module.initialize(constant=values["mean"].squeeze())
 
 
 class ScaledMean(Mean):

@@ -254,7 +254,8 @@ class LearnedDriftGP(Model):
     def _learn(self, observations: Observations, num_told: int) -> None:
         fitter = self._fitter
         fitter.fit(observations, num_told, Generator().manual_seed(0))
-        if (sets := fitter.fitted.sets) is None:
+        sets = fitter.fitted.sets
+        if sets is None or fitter.fitted.newest is None:
             model: Any = fitter.last_model
         else:
             held = standardized(observations, fitter.transform)

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import Module
 
-from tvbo.kernels import TemporalDecayKernel, TemporalMaternKernel
+from tvbo.kernels import TemporalKernel, TemporalMaternKernel
 from tvbo.kernels.batch import ColumnKernel
 from tvbo.models.time_varying_gp import make_temporal_kernel
 
@@ -221,14 +221,18 @@ class EnsembleKernel(Module):
         options = {"ard_num_dims": len(columns), "active_dims": columns}
         over_space = (RBFKernel if self.form == "RBFKernel" else MaternKernel)(**options).double()
         over_space.lengthscale = self.inverse_lengthscales[i].reciprocal()
-        over_time: TemporalDecayKernel | TemporalMaternKernel
-        if self._is_smooth[i]:
-            over_time = TemporalMaternKernel(nu=2.5).double()
-            over_time.lengthscale = 5**0.5 / self._rates[i]
-        else:
-            over_time = make_temporal_kernel(-torch.expm1(-2 * self._rates[i : i + 1]))
+        over_time = temporal_kernel(self._rates[i], self._is_smooth[i])
         kernel: Kernel = over_space * ColumnKernel(over_time, [len(columns)])
         return kernel.requires_grad_(False)
+
+
+def temporal_kernel(rate: Tensor, is_smooth: Tensor) -> TemporalKernel:
+    """Return a kernel over time by what :class:`HyperparameterSets` have of it."""
+    if not is_smooth:
+        return make_temporal_kernel(-torch.expm1(-2 * rate))
+    kernel: TemporalMaternKernel = TemporalMaternKernel(nu=2.5).double()
+    kernel.lengthscale = 5**0.5 / rate
+    return kernel
 
 
 class _Covariances(torch.autograd.Function):

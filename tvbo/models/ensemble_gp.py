@@ -27,7 +27,6 @@ from tvbo.kernels import TemporalDecayKernel, TemporalKernel
 from tvbo.models.closed_form import Array, ClosedForm, EnsembleKernel, HyperparameterSets, Pullback
 from tvbo.models.one_output import OneOutputModel, check_rows, one_noise_variance
 from tvbo.models.raw import RawMean, RawRowKernel, has_zero_mean, raw_noise_variance
-from tvbo.models.scale import UnitCube
 from tvbo.rounding import LEAST_VARIANCE, innovation_root
 from tvbo.spaces.observations import check_finite
 
@@ -273,14 +272,12 @@ class EnsembleGP(OneOutputModel):
 
         Raises:
             UnsupportedError: if the model has a batch or more than one output, an outcome transform
-                other than ``Standardize``, or an input transform other than ``Normalize`` and
-                :class:`tvbo.models.scale.UnitCube`.
+                other than ``Standardize``, or an input transform other than ``Normalize``.
         """
         transform = getattr(model, "input_transform", None)
-        if not isinstance(transform, Normalize | UnitCube | None):
+        if not isinstance(transform, Normalize | None):
             raise UnsupportedError(
-                "Expected UnitCube, Normalize or no input transform. "
-                f"Got {type(transform).__name__}."
+                f"Expected Normalize or no input transform. Got {type(transform).__name__}."
             )
         new = cls(
             RawRowKernel(model),

@@ -9,8 +9,6 @@ from typing import Any
 import torch
 from botorch.models.model import Model
 from botorch.models.transforms import Standardize
-from botorch.models.transforms.input import ReversibleInputTransform
-from botorch.models.transforms.utils import subset_transform
 from gpytorch.settings import min_fixed_noise
 from torch import Tensor
 
@@ -92,38 +90,3 @@ def marginals(model: Model, rows: Tensor) -> tuple[Tensor, Tensor]:
     posterior: Any = model.posterior(rows)
     mean = posterior.mean.squeeze(-2)
     return mean, posterior.variance.view(mean.shape)
-
-
-class UnitCube(ReversibleInputTransform):
-    """Scale some columns from given ranges to the unit cube, and leave the others as they are.
-
-    BoTorch's ``Normalize`` with fixed bounds has the same values. It calls
-    ``torch.broadcast_shapes``, whose first call in a process imports SymPy, which takes a third of
-    a second.
-
-    Args:
-        columns: The columns to scale.
-        ranges: Lower and upper bounds of columns, ``2 x c`` with ``c`` above the largest of those.
-            A column of one value is moved to zero.
-    """
-
-    indices: Tensor
-    offset: Tensor
-    coefficient: Tensor
-
-    def __init__(self, columns: list[int], ranges: Tensor):
-        super().__init__()
-        self.transform_on_train = self.transform_on_eval = self.transform_on_fantasize = True
-        self.reverse = False
-        self.register_buffer("indices", torch.tensor(columns))
-        lower, upper = ranges[:, columns].to(torch.float64).split(1)
-        self.register_buffer("offset", lower)
-        self.register_buffer("coefficient", torch.where(upper > lower, upper, lower + 1) - lower)
-
-    @subset_transform
-    def _transform(self, X: Tensor) -> Tensor:
-        return (X - self.offset.to(X)) / self.coefficient.to(X)
-
-    @subset_transform
-    def _untransform(self, X: Tensor) -> Tensor:
-        return self.coefficient.to(X) * X + self.offset.to(X)

@@ -181,8 +181,8 @@ def _predicted(optimizer: GPOptimizer, trial: Trial, number: int, num_told: int)
         is_fitted=isinstance(state.fitter.refit, RefitNever) or fitted.newest is not None,
         model_size=optimizer.model_size,
         parameters=parameters,
-        form=describe_form(dense),
-        half_life=half_life(dense),
+        form=describe_form(dense.temporal_kernels),
+        half_life=half_life(dense.temporal_kernels),
         at_bounds=tuple(parameters_at_bounds(dense)) if fitted.newest else (),
         told_before=num_told,
     )
