@@ -19,7 +19,7 @@ from torch import Tensor
 from tvbo.kernels import ContextActionKernel
 from tvbo.kernels.batch import ColumnKernel
 from tvbo.models.ensemble_gp import EnsembleGP
-from tvbo.models.raw import RawRowKernel, check_one_output, transformed
+from tvbo.models.raw import ScaledKernel, check_one_output, transformed
 from tvbo.models.scale import outcome_scale
 from tvbo.spaces.observations import check_last_dimension
 
@@ -179,7 +179,7 @@ def split_kernel(kernel: Kernel) -> dict[str, Kernel]:
         return {name: _scaled(part, kernel) for name, part in split_kernel(base).items()}
     if isinstance(kernel, ColumnKernel):
         return _replacing(kernel, "base_kernel")
-    if isinstance(kernel, RawRowKernel):
+    if isinstance(kernel, ScaledKernel):
         return _replacing(kernel, "base_kernel")
     if isinstance(kernel, ProductKernel):
         holders = [factor for factor in kernel.kernels if _contains_parts(factor)]

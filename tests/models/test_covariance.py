@@ -2,16 +2,11 @@
 
 import pytest
 import torch
-from botorch.exceptions.errors import (
-    UnsupportedError,
-)
-from botorch.models import ModelListGP, SingleTaskGP
-from botorch.models.transforms import Log, Normalize, Standardize
+from botorch.models.transforms import Normalize, Standardize
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.means import ZeroMean
 
-from tvbo.models import ContextualGP, EnsembleGP, StreamingGP, TimeVaryingGP
-from tvbo.models.covariance import noise_variance, prior_covariance
+from tvbo.models import ContextualGP, EnsembleGP, TimeVaryingGP
 
 RATE = 0.03
 NOISE = 0.04
@@ -47,27 +42,28 @@ def models(small, scale=1.0):
     streaming = small.streaming(RATE, kernel=kernel)
     incremental = EnsembleGP.from_model(dense).condition_on_observations(X, Y)
     streaming.observe(X, Y)
-    return {"dense": dense, "incremental": incremental, "streaming": streaming}
+    return {"incremental": incremental, "streaming": streaming}
 
 
-@pytest.mark.parametrize("name", ["dense", "incremental", "streaming"])
+@pytest.mark.parametrize("name", ["incremental", "streaming"])
 @pytest.mark.parametrize("scale", [1.0, 5.0])
 def test_each_model_gives_the_formula(small, pair, name, scale):
     model = models(small, scale)[name]
-    covar = prior_covariance(model, *pair)
+    covar = model.prior_covariance(*pair)
     torch.testing.assert_close(covar, by_hand(*pair, scale), rtol=0, atol=1e-12)
     assert not covar.requires_grad
-    assert noise_variance(model) == pytest.approx(NOISE, rel=1e-12)
+    assert model.noise_variance.item() == pytest.approx(NOISE, rel=1e-12)
 
 
 @pytest.mark.parametrize("rate", [0.0, 1.0])
 def test_streaming_at_the_ends_of_the_rate(small, pair, rate):
     X1, X2 = pair
-    covar = prior_covariance(small.streaming(rate), X1, X2)
-    expected = prior_covariance(small.dense(X1, X1[:, :1], rate).eval(), X1, X2)
+    covar = small.streaming(rate).prior_covariance(X1, X2)
+    dense = small.dense(X1, X1[:, :1], rate).eval()
+    expected = EnsembleGP.from_model(dense).prior_covariance(X1, X2)
     torch.testing.assert_close(covar, expected, rtol=0, atol=1e-12)
     assert (covar > 0).any() == (rate == 0)
-    assert prior_covariance(small.streaming(rate), X1, X1).diagonal().eq(1).all()
+    assert small.streaming(rate).prior_covariance(X1, X1).diagonal().eq(1).all()
 
 
 def test_transforms_are_undone(generator):
@@ -89,9 +85,10 @@ def test_transforms_are_undone(generator):
     ahead[:, -1] += 2000.0
     with torch.no_grad():
         expected = model.posterior(ahead).distribution.covariance_matrix
-    covar = prior_covariance(model, ahead, ahead)
+    raw = EnsembleGP.from_model(model)
+    covar = raw.prior_covariance(ahead, ahead)
     torch.testing.assert_close(covar, expected, rtol=1e-8, atol=1e-8)
-    assert noise_variance(model) == pytest.approx(0.3 * Y.var().item(), rel=1e-10)
+    assert raw.noise_variance.item() == pytest.approx(0.3 * Y.var().item(), rel=1e-10)
 
 
 def test_a_model_with_contexts(generator):
@@ -113,27 +110,5 @@ def test_a_model_with_contexts(generator):
         context = kernels["context_kernel"](X[:, 2:3]).to_dense()
     lag = (X[:, -1:] - X[:, -1]).abs()
     expected = action * context * (1 - RATE) ** (lag / 2)
-    for each in (model, EnsembleGP.from_model(model)):
-        torch.testing.assert_close(prior_covariance(each, X, X), expected, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    "ask", [noise_variance, lambda m: prior_covariance(m, *[torch.ones(1, 3)] * 2)]
-)
-@pytest.mark.filterwarnings("ignore::botorch.exceptions.warnings.InputDataWarning")
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda X, Y: ModelListGP(SingleTaskGP(X, Y)),
-        lambda X, Y: SingleTaskGP(X, Y.repeat(1, 2)).eval(),
-        lambda X, Y: SingleTaskGP(X[None], Y[None]).eval(),
-        lambda X, Y: StreamingGP(X, RBFKernel(), 0.1, 1.0, batch_shape=torch.Size([2])),
-        lambda X, Y: SingleTaskGP(X, Y),
-        lambda X, Y: SingleTaskGP(X, Y.abs(), outcome_transform=Log()).eval(),
-    ],
-)
-def test_models_whose_prior_cannot_be_read(generator, make, ask):
-    X = torch.rand(4, 3, dtype=torch.float64, generator=generator)
-    Y = torch.randn(4, 1, dtype=torch.float64, generator=generator)
-    with pytest.raises(UnsupportedError):
-        ask(make(X, Y))
+    covar = EnsembleGP.from_model(model).prior_covariance(X, X)
+    torch.testing.assert_close(covar, expected, rtol=0, atol=1e-12)

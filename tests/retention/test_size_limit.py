@@ -24,6 +24,10 @@ def dense(observations, rate=RATE, noise=NOISE, kernel=None):
     return dense_gp(observations.X, observations.Y, noise, rate, kernel or rbf()).eval()
 
 
+def model_of(observations, rate=RATE, **options):
+    return EnsembleGP.from_model(dense(observations, rate, **options))
+
+
 def observed(n, generator, own_noise=False):
     """Choices in any order at times up to now, some of them twice."""
     X = CHOICES[torch.randint(len(CHOICES), (n,), generator=generator)]
@@ -58,7 +62,7 @@ def by_refits(observations, rate=RATE, t=NOW, contexts=None):
 def test_information_is_that_of_refits(generator, rate, own_noise):
     observations = observed(14, generator, own_noise)
     expected = by_refits(observations, rate)
-    told = marginal_information(dense(observations, rate), observations, NOW)
+    told = marginal_information(model_of(observations, rate), observations, NOW)
     torch.testing.assert_close(told, expected, rtol=0, atol=1e-8)
 
 
@@ -66,12 +70,12 @@ def test_with_contexts_it_is_about_those_of_the_newest_observations(generator):
     observations = observed(18, generator)
     newest = observations.X[observations.X[:, -1].argsort()[-10:], 1].unique()
     assert 1 < len(newest) < len(observations.X[:, 1].unique()) + 1
-    told = marginal_information(dense(observations), observations, NOW, (1,))
+    told = marginal_information(model_of(observations), observations, NOW, (1,))
     expected = by_refits(observations, contexts=newest)
     torch.testing.assert_close(told, expected, rtol=0, atol=1e-8)
     # Those without the least of it stay.
     kept = SizeLimit(17, slack=0.0, context_columns=(1,)).keep(
-        observations, dense(observations), NOW
+        observations, model_of(observations), NOW
     )
     assert (~kept).nonzero().tolist() == [[int(expected.argmin())]]
 
@@ -79,7 +83,7 @@ def test_with_contexts_it_is_about_those_of_the_newest_observations(generator):
 def test_without_drift_it_is_the_entropy_that_admits_a_point(generator):
     """1/2 log(1 + variance without it / noise), at any time."""
     observations = observed(12, generator)
-    model = dense(observations, rate=0.0)
+    model = model_of(observations, rate=0.0)
     for i, told in enumerate(marginal_information(model, observations, NOW).tolist()):
         others = torch.arange(12) != i
         with torch.no_grad():
@@ -93,12 +97,12 @@ def test_the_same_from_each_model(generator):
     incremental = EnsembleGP.from_model(dense(observations[:0]), NOISE)
     told = [
         marginal_information(model, observations, NOW)
-        for model in (dense(observations), streaming, incremental)
+        for model in (model_of(observations), streaming, incremental)
     ]
     torch.testing.assert_close(told[1], told[0], rtol=0, atol=1e-8)
     torch.testing.assert_close(told[2], told[0], rtol=0, atol=1e-8)
     plain = Observations(observations.X, observations.Y)
-    told = [marginal_information(m, plain, NOW) for m in (dense(plain), streaming, incremental)]
+    told = [marginal_information(m, plain, NOW) for m in (model_of(plain), streaming, incremental)]
     torch.testing.assert_close(told[1], told[0], rtol=0, atol=1e-8)
     torch.testing.assert_close(told[2], told[0], rtol=0, atol=1e-8)
 
@@ -110,10 +114,10 @@ def test_the_least_informative_go_one_by_one(generator, own_noise):
     left = torch.arange(12)
     while len(left) > 6:
         left = left[torch.arange(len(left)) != by_refits(observations[left]).argmin()]
-    kept = SizeLimit(6, slack=0.0).keep(observations, dense(observations), NOW)
+    kept = SizeLimit(6, slack=0.0).keep(observations, model_of(observations), NOW)
     assert kept.nonzero().squeeze(-1).tolist() == left.tolist()
     # The same in one go, with room for three more.
-    kept = SizeLimit(9, slack=1 / 3).keep(observations, dense(observations), NOW)
+    kept = SizeLimit(9, slack=1 / 3).keep(observations, model_of(observations), NOW)
     assert kept.nonzero().squeeze(-1).tolist() == left.tolist()
 
 
@@ -125,7 +129,7 @@ def rows(*points):
 def test_of_near_duplicates_one_stays():
     """Each of the two tells the least, but the other one of them does not once it is alone."""
     observations = rows([0.2, 0.0, 5], [0.2, 0.02, 5], [0.2, 0.4, 5], [0.8, 0.4, 5], [0.2, 0.8, 5])
-    model = dense(observations, rate=0.0)
+    model = model_of(observations, rate=0.0)
     told = marginal_information(model, observations, NOW)
     assert set(told.argsort()[:2].tolist()) == {0, 1}
     kept = SizeLimit(3, slack=0.0).keep(observations, model, NOW)
@@ -142,9 +146,9 @@ def test_before_there_is_a_model_the_newest_stay():
 def test_slack_frees_a_share_at_once(generator, slack, left):
     observations = observed(11, generator)
     policy = SizeLimit(10, slack=slack)
-    for model in (None, dense(observations)):
+    for model in (None, model_of(observations)):
         assert policy.keep(observations, model, NOW).sum() == left
-    assert policy.keep(observations[:10], dense(observations), NOW).all()
+    assert policy.keep(observations[:10], model_of(observations), NOW).all()
 
 
 def test_asking_changes_nothing(generator):

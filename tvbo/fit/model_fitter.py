@@ -13,7 +13,7 @@ import torch
 from botorch.exceptions.errors import InputDataError
 from botorch.models.transforms import Normalize, Standardize
 from gpytorch.constraints import GreaterThan
-from gpytorch.kernels import Kernel, MaternKernel, ScaleKernel
+from gpytorch.kernels import Kernel, MaternKernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean, ZeroMean
 from gpytorch.priors import LogNormalPrior
@@ -25,6 +25,7 @@ from tvbo.fit.log_posterior import LEAST_LENGTHSCALE, DefaultForm, LogPosterior
 from tvbo.kernels.context_action import Structure
 from tvbo.kernels.temporal import decay_exponent
 from tvbo.models import ContextualGP, TimeVaryingGP
+from tvbo.models.raw import ScaledKernel, ScaledMean
 from tvbo.models.scale import MIN_NOISE, standardized, standardizer
 from tvbo.spaces import InputLayout
 from tvbo.spaces.observations import Observations
@@ -389,7 +390,7 @@ class ModelFitter:
         if mean_module is None and isinstance(self.refit, RefitNever):
             mean_module = ZeroMean()
         elif mean_module is not None and unit != 1.0:
-            mean_module = ScaledMean(mean_module, unit)
+            mean_module = ScaledMean(mean_module, 0.0, 1 / unit)
         likelihood = deepcopy(self.likelihood)
         input_transform = None
         if self._scaled_columns:
@@ -448,34 +449,7 @@ class ModelFitter:
         return model
 
 
-class ScaledMean(Mean):
-    """A prior mean, stated in the user's unit, in another unit.
-
-    Args:
-        mean_module: The mean in the user's unit.
-        unit: The other unit, in the user's.
-    """
-
-    def __init__(self, mean_module: Mean, unit: float):
-        super().__init__()
-        self.mean_module, self.unit = mean_module, unit
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the means ``...`` of rows ``... x d``."""
-        mean: Tensor = self.mean_module(x)
-        return mean / self.unit
-
-
 def _in_unit(kernel: Kernel | None, unit: float) -> Any:
     """Return a copy of a kernel, stated in the user's unit, in another unit."""
     kernel = deepcopy(kernel)
-    if kernel is None or unit == 1.0:
-        return kernel
-    # A transform of the parameter would round it.
-    constraint = GreaterThan(0.0, transform=None)
-    scaled = ScaleKernel(
-        kernel, batch_shape=kernel.batch_shape, outputscale_constraint=constraint
-    ).to(torch.float64)
-    scaled.outputscale = unit**-2
-    scaled.raw_outputscale.requires_grad_(False)
-    return scaled
+    return kernel if kernel is None or unit == 1.0 else ScaledKernel(kernel, 1 / unit)

@@ -26,7 +26,7 @@ from torch import Size, Tensor
 from tvbo.kernels import TemporalDecayKernel, TemporalKernel
 from tvbo.models.closed_form import Array, ClosedForm, EnsembleKernel, HyperparameterSets, Pullback
 from tvbo.models.one_output import OneOutputModel, check_rows, one_noise_variance
-from tvbo.models.raw import RawMean, RawRowKernel, has_zero_mean, raw_noise_variance
+from tvbo.models.raw import raw_mean, raw_noise_variance, raw_row_kernel
 from tvbo.rounding import LEAST_VARIANCE, innovation_root
 from tvbo.spaces.observations import check_finite
 
@@ -280,9 +280,9 @@ class EnsembleGP(OneOutputModel):
                 f"Expected Normalize or no input transform. Got {type(transform).__name__}."
             )
         new = cls(
-            RawRowKernel(model),
+            raw_row_kernel(model),
             raw_noise_variance(model) if noise_variance is None else noise_variance,
-            mean_module=None if has_zero_mean(model) else RawMean(model),
+            mean_module=raw_mean(model),
         )
         (X,) = model.train_inputs
         new._factor = new._factor._replace(X=X.new_empty(0, X.shape[-1], dtype=torch.float64))
@@ -342,6 +342,12 @@ class EnsembleGP(OneOutputModel):
     def width(self) -> int:
         """Number of columns of a row; 0 while it is not known."""
         return self._factor.X.shape[-1]
+
+    @torch.no_grad()
+    def prior_covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
+        """Return prior covariances by ``covar_module`` of rows ``n x d``, ``m x d``, ``n x m``."""
+        covar: Tensor = to_dense(self.covar_module(X1, X2))
+        return covar
 
     @property
     def is_closed_form(self) -> bool:

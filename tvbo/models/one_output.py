@@ -91,6 +91,13 @@ class OneOutputModel(Model):
     def train_targets(self) -> Tensor:
         """Outcomes, ``batch_shape x n``."""
 
+    @abstractmethod
+    def prior_covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
+        """Return prior covariances of rows ``n x d`` and ``m x d``, ``n x m``, without gradients.
+
+        They are of transformed outcomes, as ``noise_variance``.
+        """
+
     @property
     def likelihood(self) -> GaussianLikelihood:
         """A Gaussian likelihood with ``noise_variance``; changes of it have no effect."""

@@ -34,7 +34,7 @@ from torch import Generator, Size, Tensor
 
 from tvbo.kernels.features import has_features
 from tvbo.models.ensemble_gp import EnsembleGP
-from tvbo.models.raw import RawRowKernel
+from tvbo.models.raw import ScaledKernel
 from tvbo.models.streaming_gp import StreamingGP
 from tvbo.models.time_varying_gp import TimeVaryingGP
 from tvbo.randomness import seeded
@@ -133,9 +133,9 @@ def draw_path(model: Model, generator: Generator) -> SamplePath:
     return path
 
 
-@GenKernelFeatures.register(RawRowKernel)
+@GenKernelFeatures.register(ScaledKernel)
 def _features_in_raw_units(
-    kernel: RawRowKernel, *, num_inputs: int, num_outputs: int
+    kernel: ScaledKernel, *, num_inputs: int, num_outputs: int
 ) -> KernelFeatureMap:
     features = gen_kernel_features(
         kernel.base_kernel, num_inputs=num_inputs, num_outputs=num_outputs

@@ -19,28 +19,27 @@ from tvbo.models.scale import outcome_scale
 from tvbo.models.time_varying_gp import TimeVaryingGP
 
 
-class RawRowKernel(WrappedKernel):
-    """The kernel of a model, with its transforms of inputs and outcomes undone.
+class ScaledKernel(WrappedKernel):
+    """A kernel of outcomes in another unit, and of rows before a transform.
 
     Args:
-        model: A model of one output, in eval mode; its kernel is shared, not copied.
-
-    Raises:
-        UnsupportedError: if the model has a batch, more than one output, or an outcome transform
-            other than ``Standardize``.
+        base_kernel: The kernel; it is shared, not copied.
+        scale: The unit of its outcomes in the other one.
+        input_transform: What rows go through; None is nothing.
     """
 
     scale: Tensor
 
-    def __init__(self, model: SingleTaskGP):
-        check_one_output(model)
-        super().__init__(model.covar_module)
-        self.input_transform = getattr(model, "input_transform", None)
-        self.register_buffer("scale", torch.tensor(outcome_scale(model)[1], dtype=torch.float64))
+    def __init__(
+        self, base_kernel: Kernel, scale: float, input_transform: InputTransform | None = None
+    ):
+        super().__init__(base_kernel)
+        self.input_transform = input_transform
+        self.register_buffer("scale", torch.tensor(scale, dtype=torch.float64))
 
     @property
     def outputscale(self) -> Tensor:
-        """What the covariances of standardized outcomes are multiplied by."""
+        """What the covariances are multiplied by."""
         return self.scale.square()
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
@@ -50,21 +49,29 @@ class RawRowKernel(WrappedKernel):
         return covar
 
 
-class RawMean(Mean):
-    """The mean of a model over whole rows, in units of raw outcomes.
+class ScaledMean(Mean):
+    """A mean of outcomes in another unit, and of rows before a transform.
 
     Args:
-        model: A model of one output, in eval mode; its mean is shared, not copied.
+        mean_module: The mean; it is shared, not copied.
+        shift: Zero of its outcomes in the other unit.
+        scale: The unit of its outcomes in the other one.
+        input_transform: What rows go through; None is nothing.
     """
 
     shift: Tensor
     scale: Tensor
 
-    def __init__(self, model: SingleTaskGP):
+    def __init__(
+        self,
+        mean_module: Mean,
+        shift: float,
+        scale: float,
+        input_transform: InputTransform | None = None,
+    ):
         super().__init__()
-        self.mean_module = model.mean_module
-        self.input_transform = getattr(model, "input_transform", None)
-        for name, value in zip(("shift", "scale"), outcome_scale(model), strict=True):
+        self.mean_module, self.input_transform = mean_module, input_transform
+        for name, value in (("shift", shift), ("scale", scale)):
             self.register_buffer(name, torch.tensor(value, dtype=torch.float64))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -73,9 +80,24 @@ class RawMean(Mean):
         return self.shift + self.scale * mean
 
 
-def has_zero_mean(model: SingleTaskGP) -> bool:
-    """Return whether the prior mean is zero in raw units."""
-    return isinstance(model.mean_module, ZeroMean) and outcome_scale(model)[0] == 0
+def raw_row_kernel(model: SingleTaskGP) -> ScaledKernel:
+    """Return the kernel of a model in eval mode, over raw rows, of raw outcomes.
+
+    Raises:
+        UnsupportedError: if the model has a batch, more than one output, or an outcome transform
+            other than ``Standardize``.
+    """
+    check_one_output(model)
+    transform = getattr(model, "input_transform", None)
+    return ScaledKernel(model.covar_module, outcome_scale(model)[1], transform)
+
+
+def raw_mean(model: SingleTaskGP) -> ScaledMean | None:
+    """Return the mean of a model in eval mode, over raw rows, of raw outcomes; None if zero."""
+    shift, scale = outcome_scale(model)
+    if isinstance(model.mean_module, ZeroMean) and shift == 0:
+        return None
+    return ScaledMean(model.mean_module, shift, scale, getattr(model, "input_transform", None))
 
 
 def raw_noise_variance(model: SingleTaskGP) -> float:
@@ -111,7 +133,7 @@ def check_one_output(model: SingleTaskGP) -> None:
         )
 
 
-class RawActionKernel(RawRowKernel):
+class RawActionKernel(ScaledKernel):
     """An action kernel of a model, with the transforms of inputs and outcomes undone.
 
     Args:
@@ -121,8 +143,8 @@ class RawActionKernel(RawRowKernel):
     """
 
     def __init__(self, model: TimeVaryingGP, number: int = 0):
-        super().__init__(model)
-        self.base_kernel = _products(model)[number].kernels[0]
+        transform = getattr(model, "input_transform", None)
+        super().__init__(_products(model)[number].kernels[0], outcome_scale(model)[1], transform)
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         """Return the covariances of actions ``... x d``."""

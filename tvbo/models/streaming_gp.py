@@ -24,7 +24,7 @@ from torch import Generator, Size, Tensor
 from tvbo.kernels import TemporalDecayKernel, TemporalKernel
 from tvbo.kernels.temporal import check_markov, decay_exponent, memory_length
 from tvbo.models.one_output import OneOutputModel, check_rows, one_noise_variance
-from tvbo.models.raw import RawMean, has_zero_mean, raw_kernels, raw_noise_variance, with_time
+from tvbo.models.raw import raw_kernels, raw_mean, raw_noise_variance, with_time
 from tvbo.models.time_varying_gp import TimeVaryingGP, make_temporal_kernel
 from tvbo.rounding import LEAST_VARIANCE, innovation_deviation, innovation_root
 from tvbo.spaces.observations import check_finite
@@ -325,7 +325,7 @@ class StreamingGP(OneOutputModel):
             covar_module,
             noise_variance=raw_noise_variance(model) if noise_variance is None else noise_variance,
             temporal_kernel=temporal_kernel,
-            mean_module=None if has_zero_mean(model) else RawMean(model),
+            mean_module=raw_mean(model),
             tol=tol,
         )
 
@@ -615,10 +615,7 @@ class StreamingGP(OneOutputModel):
         return torch.stack([term.kernel.weight(age) for term in self._terms]).amax(dim=0)
 
     def prior_covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
-        """Return prior covariances of rows ``n x (d + 1)`` and ``m x (d + 1)``, ``n x m``.
-
-        With checks, :func:`tvbo.models.covariance.prior_covariance`.
-        """
+        """Return prior covariances of rows ``n x (d + 1)`` and ``m x (d + 1)``, ``n x m``."""
         first, second = (self.row_index.index(X[:, :-1]) for X in (X1, X2))
         return self._prior(first, second, (X1[:, -1:] - X2[:, -1]).abs())
 

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from botorch.exceptions.errors import InputDataError
+from botorch.exceptions.errors import InputDataError, UnsupportedError
 from botorch.models.model import Model
 from torch import Tensor
 
-from tvbo.models.covariance import noise_variance, prior_covariance
+from tvbo.models.one_output import OneOutputModel
+from tvbo.models.scale import outcome_scale
 from tvbo.retention.base import Retention
 from tvbo.spaces.observations import Observations
 
@@ -46,8 +47,9 @@ class SizeLimit(Retention):
     ``limit - floor(slack * limit)`` are dropped, so that the next ``slack * limit`` rounds compute
     nothing, which is :math:`O(n^2)` per round on average. ``slack=0`` drops one at a time.
 
-    The model must be one that :func:`tvbo.models.covariance.prior_covariance` supports. In the
-    first round, before there is a model, the newest observations stay.
+    The model is a :class:`tvbo.models.EnsembleGP`, whose prior is that by the most probable
+    hyperparameters, or a :class:`tvbo.models.StreamingGP`. In the first round, before there is a
+    model, the newest observations stay.
 
     Args:
         limit: Largest number of observations in the model.
@@ -74,7 +76,7 @@ class SizeLimit(Retention):
         """Return True for the observations that stay; all of them if there are ``limit`` at most.
 
         Raises:
-            UnsupportedError: if the prior of the model cannot be read.
+            UnsupportedError: if the model is of another class, or has a batch.
             InputDataError: if the covariance of the observations is not positive semi-definite.
         """
         kept = torch.ones(len(observations), dtype=torch.bool)
@@ -115,8 +117,7 @@ def marginal_information(
     information of an outcome is then about 9 nats instead of infinite, and that of a repeat small.
 
     Args:
-        model: A model that :func:`tvbo.models.covariance.prior_covariance` supports. Its prior is
-            used, not its data.
+        model: As of :class:`SizeLimit`, without a batch. Its prior is used, not its data.
         observations: Rows ``[action | context | time]``, with their own noise variances, or that
             of the model.
         t: The present time.
@@ -126,7 +127,7 @@ def marginal_information(
         Information in nats, ``n``.
 
     Raises:
-        UnsupportedError: if the prior of the model cannot be read.
+        UnsupportedError: if the model is of another class, or has a batch.
         InputDataError: if the covariance of the observations is not positive semi-definite.
     """
     if len(observations) == 0:
@@ -143,6 +144,11 @@ class _HeldObservations:
     def __init__(
         self, model: Model, observations: Observations, t: float, context_columns: Sequence[int]
     ):
+        if not isinstance(model, OneOutputModel) or model.batch_shape:
+            raise UnsupportedError(
+                "Expected an EnsembleGP or a StreamingGP, without a batch. "
+                f"Got {type(model).__name__}."
+            )
         X, columns = observations.X, list(context_columns)
         newest = X[X[:, -1].argsort(stable=True, descending=True)[:NUM_EXPECTED]]
         expected = newest[:, columns].unique(dim=0) if columns else X.new_empty(1, 0)
@@ -150,12 +156,12 @@ class _HeldObservations:
         present = X.repeat(len(expected), 1, 1)
         present[..., -1] = t
         present[..., columns] = expected.unsqueeze(1)
-        prior = torch.stack([prior_covariance(model, each, each).diagonal() for each in present])
-        covar = prior_covariance(model, X, X)
+        priors = [model.prior_covariance(each, each).diagonal() for each in present]
+        prior, covar = torch.stack(priors), model.prior_covariance(X, X)
         self.scale = max(prior.max().item(), covar.diagonal().max().item())
-        noise = torch.full_like(X[:, -1], noise_variance(model))
+        noise = model.noise_variance.expand(len(X))
         if observations.Yvar is not None:
-            noise = observations.Yvar.squeeze(-1)
+            noise = observations.Yvar.squeeze(-1) / outcome_scale(model)[1] ** 2
         # If all prior variances are 0, the information is 0 for any positive noise.
         noise = noise.clamp_min(NOISE_FLOOR * self.scale or 1.0)
         covar = covar + noise.diag()
@@ -165,7 +171,7 @@ class _HeldObservations:
                 "Expected a covariance that is positive semi-definite, to 1e-8 of its largest "
                 f"variance. Got one that is not, of {len(X)} observations."
             )
-        cross = prior_covariance(model, X, present.flatten(0, 1))
+        cross = model.prior_covariance(X, present.flatten(0, 1))
         V = torch.linalg.solve_triangular(root, cross, upper=False)
         self.total = covar.diagonal()
         self.precision = torch.cholesky_inverse(root)

@@ -24,7 +24,7 @@ from tvbo.evaluation.diagnosis.recorded_run import (
 from tvbo.fit.drift import DenseGP, describe_form, half_life
 from tvbo.kernels import TemporalKernel
 from tvbo.models.at_bounds import parameters_at_bounds
-from tvbo.models.raw import RawRowKernel
+from tvbo.models.raw import raw_row_kernel
 from tvbo.optimizers import GPOptimizer, Optimizer, RefitNever, Trial
 from tvbo.retention import Prediction
 from tvbo.storage.event import Event
@@ -221,7 +221,7 @@ def read_parameters(model: DenseGP, names: Sequence[str], row: Tensor) -> dict[s
             is_uniform = bool((ranges[columns] == ranges[columns[0]]).all())
             add("lengthscale", scales[0].item() * (ranges[columns[0]].item() if is_uniform else 1))
     with torch.no_grad():
-        found["signal_deviation"] = RawRowKernel(model)(row, diag=True).sqrt().item()
+        found["signal_deviation"] = raw_row_kernel(model)(row, diag=True).sqrt().item()
     return found
 
 
