@@ -8,9 +8,13 @@ It is therefore raised to a least one, and an outcome of a smaller one is refuse
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from botorch.exceptions.errors import InputDataError
+from numpy.typing import NDArray
 from torch import Generator, Tensor
+
+Array = NDArray[np.float64]
 
 TIE_TOLERANCE = 1e-8
 """Relative tolerance of ties. Rounding errors of a posterior in float64 are below 1e-11 of its
@@ -83,31 +87,25 @@ def innovation_root(covar: Tensor, noise: Tensor, prior_variance: Tensor) -> Ten
         InputDataError: if the predictive variance of an outcome is numerically zero.
     """
     root, info = torch.linalg.cholesky_ex(covar + torch.diag_embed(noise))
-    certain = root.diagonal(dim1=-2, dim2=-1).square() <= CERTAIN * prior_variance
-    if (info > 0).any() or certain.any():
+    if (info > 0).any():
         raise _is_certain()
+    check_uncertain(root.diagonal(dim1=-2, dim2=-1).square(), prior_variance)
     factor: Tensor = root
     return factor
 
 
-def innovation_deviation(cross: Tensor, noise: Tensor, prior_variance: Tensor) -> Tensor:
-    """Return the standard deviation of one new outcome given all earlier ones.
+def check_uncertain(variance: Tensor | Array, prior_variance: Tensor | Array) -> None:
+    """Raise if the variance of an outcome given all earlier ones is numerically zero.
 
     Args:
-        cross: Its covariances with their innovations, ``... x k``.
-        noise: Its noise variance, ``...``.
-        prior_variance: Prior variance of the function, ``...``.
-
-    Returns:
-        ``...``.
+        variance: Variances of outcomes, any shape.
+        prior_variance: Prior variances of the function, in the same shape.
 
     Raises:
-        InputDataError: if it is numerically zero.
+        InputDataError: if one is.
     """
-    variance = prior_variance + noise - cross.square().sum(-1)
     if (variance <= CERTAIN * prior_variance).any():
         raise _is_certain()
-    return variance.sqrt()
 
 
 def _is_certain() -> InputDataError:

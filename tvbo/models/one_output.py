@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from typing import Self, cast
+from typing import Any, Self, cast
 
 import torch
 from botorch.acquisition.objective import PosteriorTransform
@@ -156,7 +156,7 @@ class OneOutputModel(Model):
         elif observation_noise:
             operator = operator.add_diagonal(self.noise_variance.unsqueeze(-1).expand_as(mean))
         posterior: Posterior = GPyTorchPosterior(Normal(mean, operator))
-        of_outcomes = getattr(self, "outcome_transform", None)
+        of_outcomes: Any = self._modules.get("outcome_transform")
         if of_outcomes is not None:
             posterior = of_outcomes.untransform_posterior(posterior, X)
         if posterior_transform is not None:
@@ -165,7 +165,7 @@ class OneOutputModel(Model):
 
     def _transformed(self, values: Tensor, are_variances: bool = False) -> Tensor:
         """Return outcomes, or noise variances, ``... x 1``, in the unit of the parameters."""
-        of_outcomes = getattr(self, "outcome_transform", None)
+        of_outcomes: Any = self._modules.get("outcome_transform")
         if of_outcomes is None:
             return values
         scaled: Tensor

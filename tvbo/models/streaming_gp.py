@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy, deepcopy
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self, cast
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from botorch.acquisition.objective import PosteriorTransform
 from botorch.exceptions.errors import (
@@ -19,32 +20,34 @@ from botorch.exceptions.errors import (
 from botorch.posteriors import Posterior
 from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.means import Mean
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+from scipy.linalg.lapack import dpstrf
 from torch import Generator, Size, Tensor
 
 from tvbo.kernels import TemporalDecayKernel, TemporalKernel
-from tvbo.kernels.temporal import check_markov, decay_exponent, memory_length
+from tvbo.kernels.temporal import check_markov, memory_length
+from tvbo.models.closed_form import Array
 from tvbo.models.one_output import OneOutputModel, check_rows, one_noise_variance
-from tvbo.models.raw import raw_kernels, raw_mean, raw_noise_variance, with_time
+from tvbo.models.raw import closed_rows, raw_kernels, raw_mean, raw_noise_variance, with_time
 from tvbo.models.time_varying_gp import TimeVaryingGP, make_temporal_kernel
-from tvbo.rounding import LEAST_VARIANCE, innovation_deviation, innovation_root
+from tvbo.rounding import LEAST_VARIANCE, check_uncertain, innovation_root
 from tvbo.spaces.observations import check_finite
 from tvbo.spaces.row_index import RowIndex
+
+Places = NDArray[np.int64]
+
+Mask = NDArray[np.bool_]
 
 MAX_STORED_CHOICES = 5_000
 """Choices up to which their covariance matrix is stored (200 MB). The rows of a larger one are
 computed when they are needed."""
 
-MIN_ROWS = 64
-"""Least number of rows for which there is room."""
+CHUNK = 256
+"""Rows for which room is made at once, and events at least. Where it ends, it is looked whether
+fewer rows explain the same, unless half of them will soon have faded."""
 
-MERGE_FROM = 300
-"""Rows from which it is looked whether fewer explain the same. The look costs more than it saves
-where there are few."""
-
-MAX_RANK = 1024
-"""Rows up to which it is looked whether fewer explain the same."""
-
-BLOCK_EVENTS = 1024
+BLOCK_EVENTS = 1_024
 """Events of which the rows are made at once: a Cholesky factorization of this size costs little."""
 
 MANY_LAGS = 100
@@ -60,114 +63,188 @@ JITTER = 1e-12
 """Added to the variances of what a draw has beyond its prior one, which may be zero."""
 
 
-class Tensors:
-    """A frozen dataclass of tensors and other things."""
+class ChoiceCovariance:
+    """A kernel over the choices, in NumPy, with its present parameters.
 
-    def of(self, change: Callable[[Tensor], Tensor], *but: str) -> Self:
-        """Return the same with each tensor changed but some."""
-        held = {name: x for name, x in vars(self).items() if name not in but}
-        changed: Any = {name: change(x) for name, x in held.items() if isinstance(x, Tensor)}
-        new: Self = replace(cast(Any, self), **changed)
-        return new
+    Args:
+        kernel: The kernel, without a batch.
+        choices: ``n x d``.
+
+    Raises:
+        ValueError: if a variance is negative or not finite.
+
+    Attributes:
+        variances: Variances of the choices, ``n``.
+    """
+
+    def __init__(self, kernel: Kernel, choices: Tensor):
+        self._kernel, self._choices = deepcopy(kernel).to(choices).eval(), choices
+        self._matrix: Array | None = None
+        self._closed = closed_rows(self._kernel, choices)
+        if len(choices) <= MAX_STORED_CHOICES:
+            self._matrix = self._evaluated(choices, choices)
+        with torch.no_grad():
+            self.variances: Array = self._kernel(choices, diag=True).numpy()
+        if not (np.isfinite(self.variances) & (self.variances >= 0)).all():
+            raise ValueError(
+                "Expected a kernel with finite variances >= 0 on the choices. Got variances from "
+                f"{self.variances.min():.3g} to {self.variances.max():.3g}."
+            )
+
+    def rows(self, index: Places) -> Array:
+        """Return the covariances of choices ``...`` with all choices, ``... x n``."""
+        if self._matrix is not None:
+            return self._matrix[index]
+        if self._closed is not None:
+            return self._closed(index)
+        return self._evaluated(self._choices[index], self._choices)
+
+    def between(self, first: Places, second: Places) -> Array:
+        """Return the covariances of choices ``... x q`` and ``... x p``, ``... x q x p``."""
+        if self._matrix is not None:
+            return self._matrix[first[..., :, None], second[..., None, :]]
+        return self._evaluated(self._choices[first], self._choices[second])
+
+    @torch.no_grad()
+    def _evaluated(self, X1: Tensor, X2: Tensor) -> Array:
+        covar: Array = self._kernel(X1, X2).to_dense().numpy()
+        return covar
 
 
 @dataclass(frozen=True, eq=False)
-class KroneckerTerm(Tensors):
+class KroneckerTerm:
     """One term of the prior: a kernel over the choices times a temporal kernel.
 
     Args:
-        covar_module: The kernel over the choices, evaluated without gradients.
-        choices: ``n x d`` inputs of the kernel.
-        matrix: Its covariances of the choices, ``n x n``; None computes them when they are needed.
-        variance: Variances of the choices, ``n``, those of the product.
-        kernel: The temporal kernel.
-        amplitude: Variance by which the product is multiplied, one number.
-        observation: Vector whose product with the state is the process, ``s``.
-        gain: Covariance of state and process times the amplitude, ``s``.
-        exponent: Of a decay, by which a lag is multiplied; the constraint of ε takes longer.
+        over_choices: The kernel over the choices.
+        over_time: The temporal kernel.
+        amplitude: Variance by which the product is multiplied.
     """
 
-    covar_module: Kernel
-    choices: Tensor
-    matrix: Tensor | None
-    variance: Tensor
-    kernel: TemporalKernel
-    amplitude: Tensor
-    observation: Tensor
-    gain: Tensor
-    exponent: Tensor | None
-
-    def transition(self, lag: Tensor) -> Tensor:
-        """Return the matrices that lead to a later state."""
-        if self.exponent is None:
-            return self.kernel.transition(lag)
-        return (lag * self.exponent).exp()[..., None, None]
-
-    def rows(self, index: Tensor) -> Tensor:
-        """Return the covariances of choices ``...`` with all choices, ``... x n``."""
-        if self.matrix is not None:
-            return self.matrix[index]
-        covar: Tensor = self.covar_module(self.choices[index], self.choices).to_dense()
-        return covar
-
-    def covariances(self, first: Tensor, second: Tensor, lag: Tensor) -> Tensor:
-        """Return prior covariances of choices ``... x q`` and ``... x p``, ``lag`` apart."""
-        over_time = self.kernel.correlation(lag) * self.amplitude
-        if self.matrix is not None:
-            return over_time * self.matrix[first.unsqueeze(-1), second.unsqueeze(-2)]
-        covar: Tensor = self.covar_module(self.choices[first], self.choices[second]).to_dense()
-        return over_time * covar
+    over_choices: ChoiceCovariance
+    over_time: TemporalKernel
+    amplitude: float
 
 
-@dataclass(frozen=True, eq=False)
-class Stream(Tensors):
-    """What a model knows as of its newest event; replaced as a whole, so that copies may share it.
+@dataclass(eq=False)
+class Stream:
+    """What a model knows as of its newest event, in NumPy, whose calls take the least time.
+
+    Copies share what it holds, which is replaced and never changed, but for room that is free.
 
     Args:
-        events: Index, time, outcome or what stands in for it, noise variance, and whether it is
-            pending, ``b x 5 x k``.
-        rows: Room for rows as of when they were made, ``b x capacity x S x n``.
-        transitions: What leads each row that counts from then to now.
+        log: Room for events: index, time, outcome or what stands in for it, noise variance, and
+            whether it is pending, ``b x 5 x capacity``.
+        full: Rows as of when they were made, ``b x k x S x n``, in parts.
+        room: Room for the rows after these, ``b x capacity x S x n``.
+        transitions: What leads each row that counts from then to now, ``S x k S``.
         mean: Mean of the states by the outcomes that came, ``b x S x n``.
         reduction: Covariances of the states of each choice that the rows explain, ``b x S² x n``.
-        sensitivity: Derivatives of the mean by the pending outcomes, ``b x p x S x n``.
+        responses: Derivatives of the innovations of the last rows by the pending outcomes,
+            ``b x m x p``; those of rows before are zero.
+        lost: Orthonormal combinations of the last rows that explain nothing, since their outcomes
+            do not come, ``b x m' x l``.
         expected: Means of the pending outcomes by those that came, ``b x p``.
         pending_covariance: Their covariances by those that came, ``b x p x p``.
-        given_back: Rows of pending trials that a copy without these leaves out.
+        num_events: Number of events.
         now: Time of the newest event.
-        made: Times of the rows that count, the last ones before ``end``.
-        end: Number of rows for which there is no room any more.
+        made: Times of the rows.
+        start: Place in the room of its first row.
+        end: Place in the room after its last row.
         rank: Rows that were needed when it was looked.
     """
 
-    events: Tensor
-    rows: Tensor
-    transitions: Tensor
-    mean: Tensor
-    reduction: Tensor
-    sensitivity: Tensor
-    expected: Tensor
-    pending_covariance: Tensor
-    given_back: Tensor
+    log: Array
+    full: tuple[Array, ...]
+    room: Array
+    transitions: Array
+    mean: Array
+    reduction: Array
+    responses: Array
+    lost: Array
+    expected: Array
+    pending_covariance: Array
+    num_events: int = 0
     now: float = -math.inf
     made: tuple[float, ...] = ()
+    start: int = 0
     end: int = 0
     rank: int = 0
 
-    @property
-    def held(self) -> Tensor:
-        """The rows that count, ``b x k x S x n``, as of when they were made."""
-        return self.rows[:, self.end - len(self.made) : self.end]
+    def __copy__(self) -> Stream:
+        new = object.__new__(Stream)
+        vars(new).update(vars(self))
+        return new
 
     @property
-    def is_pending(self) -> Tensor:
+    def events(self) -> Array:
+        """The events, ``b x 5 x k``."""
+        return self.log[..., : self.num_events]
+
+    @property
+    def is_pending(self) -> Mask:
         """Mask of the events whose outcomes are pending."""
-        return self.events[0, 4] > 0
+        mask: Mask = self.events[0, 4] > 0
+        return mask
 
     @property
-    def told(self) -> Tensor:
-        """Events whose outcomes came."""
-        return self.events[..., ~self.is_pending] if self.expected.shape[-1] > 0 else self.events
+    def rows(self) -> tuple[Array, ...]:
+        """The rows that count as of when they were made, ``b x k x S x n``, in parts."""
+        return *self.full, self.room[:, self.start : self.end]
+
+    def columns(self, element: Places, index: Places) -> Array:
+        """Return the rows at choices ``...`` of batch elements ``...``, ``... x k x S``."""
+        parts = [rows.transpose(0, 3, 1, 2)[element, index] for rows in self.rows]
+        return np.concatenate(parts, axis=-2)
+
+    def combined(self, coefficients: Array) -> Array:
+        """Return sums, as of now, of the last rows times ``b x c x m``, ``b x c x S x n``."""
+        (b, c, m), (S, n) = coefficients.shape, self.room.shape[2:]
+        transitions = self.transitions[:, (len(self.made) - m) * S :].reshape(S, m, S)
+        weights = (coefficients[:, :, None, :, None] * transitions).reshape(b, c * S, m * S)
+        total = np.zeros((b, c * S, n))
+        for rows in reversed(self.rows):
+            rows = rows[:, max(rows.shape[1] - m, 0) :]
+            first = (m - rows.shape[1]) * S
+            total += weights[..., first : m * S] @ rows.reshape(b, -1, n)
+            m -= rows.shape[1]
+        return total.reshape(b, c, S, n)
+
+    def without_lost(self, V: Array, element: Places | slice = slice(None)) -> Array:
+        """Return covariances with innovations, ``M x q x k``, less what explains nothing.
+
+        Args:
+            V: The covariances.
+            element: Batch elements, ``M``.
+        """
+        if self.lost.size == 0:
+            return V
+        lost = _of_last(self.lost, V.shape[-1])[element]
+        return V - V @ lost @ lost.mT
+
+    def learn(self, told: Mask, residual: Array) -> None:
+        """Take in outcomes less the prior mean, ``b x t``, of some of the pending trials, ``p``."""
+        C, rest = self.pending_covariance, ~told
+        error = (residual - self.expected[:, told])[..., None]
+        by_told = np.linalg.solve(C[:, told][:, :, told], C[:, told])
+        change = by_told.mT @ error
+        self.mean = self.mean + self.combined((self.responses @ change).mT)[:, 0]
+        self.expected = (self.expected + change[..., 0])[:, rest]
+        self.pending_covariance = (C - C[:, :, told] @ by_told)[:, rest][:, :, rest]
+        self.responses = _without_zeros(self.responses[..., rest])
+
+    def lose(self, lost: Mask) -> None:
+        """Take some of the pending trials back, ``p``."""
+        rest, place = ~lost, np.flatnonzero(self.is_pending)[lost]
+        self.log = np.delete(self.events, place, axis=-1)
+        self.num_events -= len(place)
+        away, responses = np.linalg.qr(self.responses[..., lost]).Q, self.responses[..., rest]
+        self.reduction = self.reduction - _explained(self.combined(away.mT))
+        self.responses = _without_zeros(responses - away @ (away.mT @ responses))
+        m = max(away.shape[1], self.lost.shape[1])
+        self.lost = np.concatenate([_of_last(x, m) for x in (self.lost, away)], axis=-1)
+        self.expected = self.expected[:, rest]
+        self.pending_covariance = self.pending_covariance[:, rest][:, :, rest]
 
 
 class StreamingGP(OneOutputModel):
@@ -187,8 +264,8 @@ class StreamingGP(OneOutputModel):
     costs :math:`O(W n)` for ``W`` rows. Rows that have faded are dropped. Others may be rotated,
     which changes no covariance, so that no more are left than it takes to explain as much: fewer
     than the states of all choices, for a smooth kernel far fewer. The row of a trial can be made
-    while its outcome is pending: :meth:`open`. With a vector :math:`\partial \text{mean} /
-    \partial y` for each pending trial, outcomes may then come in any order.
+    while its outcome is pending: :meth:`open`. With the derivatives
+    :math:`\partial \nu / \partial y` by each pending outcome, outcomes may then come in any order.
 
     Args:
         choices: ``n x d``, the actions (or actions and contexts), without duplicates.
@@ -231,8 +308,6 @@ class StreamingGP(OneOutputModel):
     """All choices are found at once, without a search for each: they are evaluated at once."""
 
     _noise: Tensor
-    _prior_variance: Tensor
-    _observation: Tensor
 
     def __init__(
         self,
@@ -256,6 +331,7 @@ class StreamingGP(OneOutputModel):
             )
         self.tol = tol
         self.row_index = RowIndex(choices)
+        self._num_columns, self._places = self.row_index.dim + 1, self.row_index.places
         self.mean_module = deepcopy(mean_module)
         self._batch_shape = batch_shape or Size()
         choices = self.row_index.choices
@@ -277,22 +353,34 @@ class StreamingGP(OneOutputModel):
                     "Expected kernels without a batch. Got one with batch_shape="
                     f"{tuple(kernel.batch_shape)}."
                 )
-        first = [_over_choices(kernel, choices) for kernel in kernels]
-        if len(kernels) == 1:
-            first = first * len(given)
-        self._terms = [_term(choices, *pair) for pair in zip(first, given, strict=True)]
-        self.is_static = all(term.kernel.is_static for term in self._terms)
-        self.num_states = sum(term.kernel.num_states for term in self._terms)
-        self._memory = memory_length([term.kernel for term in self._terms], tol)
-        variance = torch.stack([term.variance for term in self._terms]).sum(dim=0)
-        observation = torch.cat([term.observation for term in self._terms])
-        self.register_buffer("_prior_variance", variance, persistent=False)
-        self.register_buffer("_observation", observation, persistent=False)
+        over_choices = [ChoiceCovariance(kernel, choices.cpu()) for kernel in kernels]
+        self._terms = []
+        for one, scaled in zip(over_choices * (len(given) // len(kernels)), given, strict=True):
+            is_scaled = isinstance(scaled, ScaleKernel)
+            over_time = check_markov(scaled.base_kernel if is_scaled else scaled)
+            over_time = deepcopy(over_time).requires_grad_(False).double().cpu().eval()
+            amplitude = scaled.outputscale.item() if is_scaled else 1.0
+            self._terms.append(KroneckerTerm(one, over_time, amplitude))
+        kernels_in_time = [term.over_time for term in self._terms]
+        self.is_static = all(kernel.is_static for kernel in kernels_in_time)
+        self._memory = memory_length(kernels_in_time, tol)
+        variances = [term.amplitude * term.over_choices.variances for term in self._terms]
+        self._prior_variance: Array = np.sum(variances, axis=0)
+        # Vector whose product with the states is the process, and their covariance with it, ``S``.
+        observed = [kernel.observation for kernel in kernels_in_time]
+        self._observation = torch.cat(observed).numpy()
+        self._gain = np.concatenate(
+            [
+                term.amplitude * (term.over_time.stationary_covariance() @ h).numpy()
+                for term, h in zip(self._terms, observed, strict=True)
+            ]
+        )
+        self._identity = np.eye(len(self._gain))
         self.register_buffer("_noise", noise)
         # What is computed of the prior when it is first needed, for all copies: what leads over
         # lags, and a factor.
-        self._lags: dict[float, tuple[Tensor, ...]] = {}
-        self._factor: list[Tensor] = []
+        self._lags: dict[float, tuple[Array, ...]] = {}
+        self._factor: list[Any] = []
         self.reset()
 
     @classmethod
@@ -331,19 +419,7 @@ class StreamingGP(OneOutputModel):
 
     def reset(self) -> None:
         """Discard all observations."""
-        b, n, S = self._batch_shape.numel(), len(self.choices), self.num_states
-        new = self._noise.new_zeros
-        self._stream = Stream(
-            events=new(b, 5, 0),
-            rows=new(b, 0, S, n),
-            transitions=new(0, S, S),
-            mean=new(b, S, n),
-            reduction=new(b, S * S, n),
-            sensitivity=new(b, 0, S, n),
-            expected=new(b, 0),
-            pending_covariance=new(b, 0, 0),
-            given_back=new(b, 0, S, n),
-        )
+        self._stream = self._empty()
 
     def clone_without_data(self) -> StreamingGP:
         """Return the same model without observations, sharing the prior covariance."""
@@ -353,9 +429,11 @@ class StreamingGP(OneOutputModel):
 
     def snapshot(self) -> StreamingGP:
         """Return a copy with the present observations; neither changes with the other."""
-        new, stream = copy(self), self._stream
-        # Without room for more rows, so that the copy makes its own.
-        new._stream = replace(stream, rows=stream.rows[:, : stream.end])
+        new, stream = copy(self), copy(self._stream)
+        # Without room for more, so that the copy makes its own.
+        stream.full, stream.room, stream.log = stream.rows, stream.room[:, :0], stream.events
+        stream.start = stream.end = 0
+        new._stream = stream
         return new
 
     @property
@@ -381,19 +459,20 @@ class StreamingGP(OneOutputModel):
     @property
     def forgetting_rate(self) -> Tensor | None:
         """ε per unit of time, ``1``; None unless one decay in time is the temporal kernel."""
-        kernel = self._terms[0].kernel
+        kernel = self._terms[0].over_time
         is_decay = len(self._terms) == 1 and isinstance(kernel, TemporalDecayKernel)
         return kernel.forgetting_rate.detach() if is_decay else None
 
     @property
     def train_inputs(self) -> tuple[Tensor]:
         """Rows of the outcomes that are not forgotten, ``batch_shape x k x (d + 1)``."""
-        return (self._rows_of(self._stream.told),)
+        return (self._rows_of(self._stream.events[..., ~self._stream.is_pending]),)
 
     @property
     def train_targets(self) -> Tensor:
         """These outcomes, ``batch_shape x k``."""
-        return self._stream.told[:, 2].reshape(*self._batch_shape, -1)
+        targets = self._as_tensor(self._stream.events[:, 2, ~self._stream.is_pending])
+        return targets.reshape(*self._batch_shape, -1)
 
     @property
     def X_pending(self) -> Tensor:
@@ -403,7 +482,7 @@ class StreamingGP(OneOutputModel):
     @property
     def expected_outcomes(self) -> Tensor:
         """Means of the pending outcomes by those that came, ``batch_shape x p``."""
-        expected = self._stream.expected.reshape(*self._batch_shape, -1)
+        expected = self._as_tensor(self._stream.expected.copy()).reshape(*self._batch_shape, -1)
         return expected if self.mean_module is None else expected + self._prior_mean(self.X_pending)
 
     def observe(self, X: Tensor, Y: Tensor, Yvar: Tensor | None = None) -> None:
@@ -455,21 +534,20 @@ class StreamingGP(OneOutputModel):
             BotorchTensorDimensionError: if shapes do not agree.
             InputDataError: if a value is not finite, or ``Yvar`` is negative.
         """
-        stream, q = self._stream, len(position)
-        place = stream.is_pending.nonzero().squeeze(-1)[position]
-        events = stream.events.clone()
-        b = len(events)
-        events[:, 2, place] = self._values("Y", Y, q).reshape(b, q)
-        events[:, 4, place] = 0.0
+        stream = copy(self._stream)
+        told = _mask(stream.expected.shape[-1], position)
+        place, order = np.flatnonzero(stream.is_pending)[told], position.argsort().numpy(force=True)
+        stream.log = stream.log.copy()
+        stream.events[:, 2, place] = self._values("Y", Y, len(place))[:, order]
         if Yvar is not None:
-            events[:, 3, place] = self._values("Yvar", Yvar, q).reshape(b, q)
-            if not torch.equal(events[:, 3, place], stream.events[:, 3, place]):
-                self._make_again(events)
+            noise = self._values("Yvar", Yvar, len(place))[:, order]
+            if (noise != stream.events[:, 3, place]).any():
+                stream.events[:, 3:, place] = np.stack([noise, np.zeros_like(noise)], axis=1)
+                self._make_again(stream.events)
                 return
-        told = torch.zeros_like(stream.expected[0], dtype=torch.bool).index_fill(0, position, True)
-        residual = self._residuals(events[..., stream.is_pending][..., told])
-        with torch.no_grad():
-            self._stream = _learned(replace(stream, events=events), told, residual)
+        stream.learn(told, self._residuals(stream.events[..., place]))
+        stream.events[:, 4, place] = 0.0
+        self._stream = stream
 
     def discard(self, position: Tensor) -> None:
         """Take pending trials back, as if they had never been opened.
@@ -477,14 +555,9 @@ class StreamingGP(OneOutputModel):
         Args:
             position: Positions among :attr:`X_pending`, ``q``.
         """
-        events = self._stream.events
-        place = self._stream.is_pending.nonzero().squeeze(-1)[position]
-        if (self._stream.now - events[0, 1, place] >= self._memory).all():
-            # Outcomes that change nothing, and are forgotten with the others of their time.
-            self.tell(position, self.expected_outcomes[..., position].unsqueeze(-1))
-            return
-        keep = torch.ones_like(events[0, 1], dtype=torch.bool).index_fill(0, place, False)
-        self._make_again(events[..., keep])
+        stream = copy(self._stream)
+        stream.lose(_mask(stream.expected.shape[-1], position))
+        self._stream = stream
 
     def stand_in(self, Y: Tensor) -> None:
         """Set what stands in for all pending outcomes.
@@ -492,26 +565,17 @@ class StreamingGP(OneOutputModel):
         Args:
             Y: Values, ``batch_shape x p``; NaN for the mean by the outcomes that came.
         """
-        events = self._stream.events.clone()
-        events[:, 2, self._stream.is_pending] = Y.to(events).reshape(len(events), -1)
-        self._stream = replace(self._stream, events=events)
+        stream = copy(self._stream)
+        stream.log = stream.log.copy()
+        values = Y.numpy(force=True).reshape(len(stream.log), -1)
+        stream.events[:, 2, stream.is_pending] = values
+        self._stream = stream
 
     def without_pending(self) -> StreamingGP:
         """Return a copy that knows the outcomes that came, and of no pending trial."""
-        new, stream = self.snapshot(), self._stream
-        if stream.expected.shape[-1] == 0:
-            return new
-        root = torch.linalg.cholesky(stream.pending_covariance)
-        back = (root.mT @ stream.sensitivity.flatten(2)).view_as(stream.sensitivity)
-        new._stream = replace(
-            new._stream,
-            events=stream.told,
-            reduction=stream.reduction - _explained(back),
-            sensitivity=stream.sensitivity[:, :0],
-            expected=stream.expected[:, :0],
-            pending_covariance=stream.pending_covariance[:, :0, :0],
-            given_back=back,
-        )
+        new = self.snapshot()
+        if (p := new._stream.expected.shape[-1]) > 0:
+            new._stream.lose(np.ones(p, dtype=bool))
         return new
 
     def marginals(self, t: float | Tensor) -> tuple[Tensor, Tensor]:
@@ -533,11 +597,12 @@ class StreamingGP(OneOutputModel):
                 f"Expected a time at or after the newest event, t={now:g}. Got t={t:g}."
             )
         mean, variance = self._marginals(t)
-        shape = (*self._batch_shape, len(self.choices))
-        mean, variance = mean.view(shape), variance.clamp_min_(0.0).view(shape)
+        shape = (*self._batch_shape, mean.shape[-1])
+        np.maximum(variance, 0.0, out=variance)
+        means, variances = (self._as_tensor(x.reshape(shape)) for x in (mean, variance))
         if self.mean_module is not None:
-            mean = mean + self._prior_mean(with_time(self.choices, t))
-        return mean, variance
+            means = means + self._prior_mean(with_time(self.choices, t))
+        return means, variances
 
     def posterior(
         self,
@@ -570,7 +635,7 @@ class StreamingGP(OneOutputModel):
                 "over them, as optimize_acqf_discrete does. Got X with requires_grad=True."
             )
         with torch.no_grad():
-            mean, covar = self._moments(*self._split(X))
+            mean, covar = map(self._as_tensor, self._moments(*self._split(X)))
             if self.mean_module is not None:
                 mean = mean + self._prior_mean(X)
         return self._posterior(mean, covar, X, observation_noise, posterior_transform)
@@ -595,29 +660,25 @@ class StreamingGP(OneOutputModel):
             InputDataError: if ``t`` is not finite or lies before the newest event.
         """
         mean, _ = self.marginals(t)
-        h = self._over(t)[2]
-        V = (self._by_row(h)[..., None] * self._stream.held[0]).sum(-2)
-        back = (h[:, None] * self._stream.given_back[0]).sum(-2)
-        F, pivots = self._prior_factor()
-        W = torch.linalg.solve_triangular(F[pivots], V[:, pivots].mT, upper=False).mT
-        rest = (1 + JITTER) * torch.eye(len(V)).to(V) - W @ W.mT
-        values, vectors = torch.linalg.eigh(rest)
-        R = vectors * values.clamp_min(0.0).sqrt()
-        z, w, b = (
-            torch.randn(size, dtype=mean.dtype, generator=generator).to(mean)
-            for size in (F.shape[1], len(V), len(back))
+        stream, (_, _, h, _), (F, pivots) = self._stream, self._over(t), self._prior_factor()
+        V = (self._by_row(h) * stream.columns(np.zeros_like(pivots), pivots)).sum(axis=-1)
+        W = solve_triangular(F[pivots], stream.without_lost(V[None])[0], lower=True).mT
+        values, vectors = np.linalg.eigh((1 + JITTER) * np.eye(len(W)) - W @ W.mT)
+        R = vectors * np.sqrt(values.clip(0.0))
+        z, w = (
+            torch.randn(size, dtype=torch.float64, generator=generator).numpy()
+            for size in W.shape[::-1]
         )
-        drawn: Tensor = mean + F @ z - (W @ z + R @ w) @ V + b @ back
-        return drawn
+        explained = stream.combined(stream.without_lost((W @ z + R @ w)[None, None]))
+        return mean + self._as_tensor(F @ z - _lead(h, explained[0])[0, 0])
 
     def weight(self, age: Tensor) -> Tensor:
         """Return what observations of some ages weigh, of all terms the most."""
-        return torch.stack([term.kernel.weight(age) for term in self._terms]).amax(dim=0)
+        return torch.stack([term.over_time.weight(age) for term in self._terms]).amax(dim=0)
 
     def prior_covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
         """Return prior covariances of rows ``n x (d + 1)`` and ``m x (d + 1)``, ``n x m``."""
-        first, second = (self.row_index.index(X[:, :-1]) for X in (X1, X2))
-        return self._prior(first, second, (X1[:, -1:] - X2[:, -1]).abs())
+        return self._as_tensor(self._prior(*self._split(X1), *self._split(X2)))
 
     # BoTorch's method takes any keyword; this one refuses those that it would ignore.
     def condition_on_observations(  # type: ignore[override]
@@ -638,8 +699,11 @@ class StreamingGP(OneOutputModel):
         shape = torch.broadcast_shapes(Y.shape[:-2], self._batch_shape)
         new = self.snapshot()
         if shape != self._batch_shape:
-            element = self._elements(shape).reshape(-1)
-            new._stream = new._stream.of(lambda x: x[element], "transitions")
+            element, stream = self._elements(shape).ravel(), new._stream
+            for name, value in vars(stream).items():
+                if isinstance(value, np.ndarray) and name != "transitions":
+                    vars(stream)[name] = value[element]
+            stream.full = tuple(rows[element] for rows in stream.full)
             new._batch_shape = shape
         Y = Y.expand(*shape, *Y.shape[-2:])
         new.observe(X, Y, None if noise is None else noise.expand_as(Y))
@@ -647,287 +711,323 @@ class StreamingGP(OneOutputModel):
 
     def _add(self, X: Tensor, Y: Tensor | None, Yvar: Tensor | None) -> None:
         """Add events at rows ``... x q x (d + 1)``; without outcomes they are pending."""
-        index, time, shape = self._split(X)
-        q = shape[-1]
-        if shape[:-1] != self._batch_shape:
+        index, time = self._split(X)
+        q = index.shape[-1]
+        if index.shape[:-1] != self._batch_shape:
             raise BotorchTensorDimensionError(
                 f"Expected X of batch shape {tuple(self._batch_shape)} or none. "
                 f"Got X.shape={tuple(X.shape)}."
             )
-        outcomes = self._noise.new_tensor(math.nan) if Y is None else self._values("Y", Y, q)
-        noise = self._noise if Yvar is None else self._values("Yvar", Yvar, q)
-        parts = index.to(time), time, outcomes, noise, self._noise.new_tensor(float(Y is None))
-        new = torch.stack(torch.broadcast_tensors(*parts), dim=-2)
-        new = new.expand(*self._batch_shape, 5, q).reshape(len(self._stream.events), 5, q)
+        b = len(self._stream.log)
+        new = np.empty((b, 5, q))
+        new[:, 0], new[:, 1] = index.reshape(b, q), time.reshape(b, q)
+        new[:, 2] = math.nan if Y is None else self._values("Y", Y, q)
+        noise = self._noise.item() if Yvar is None else self._values("Yvar", Yvar, q)
+        new[:, 3], new[:, 4] = noise, Y is None
         if len(new) > 1 and (new[:, 1] != new[:1, 1]).any():
             raise InputDataError(
                 "Expected the same times in all batch elements, which move in step. Got others."
             )
         stream = self._stream
-        late = not self.is_static and q > 0 and new[0, 1].min().item() < stream.now
-        if late or stream.end == 0 or stream.given_back.shape[1] > 0:
-            self._make_again(torch.cat([stream.events, new], dim=-1))
+        is_first = q > 1 and not stream.made
+        if is_first or (not self.is_static and (new[0, 1] < stream.now).any()):
+            self._make_again(np.concatenate([stream.events, new], axis=-1))
         else:
-            self._stream = self._after(stream, new)
+            self._stream = self._after(copy(stream), new)
 
-    def _make_again(self, events: Tensor) -> None:
-        """Replace all events, and make their rows; on an error nothing is changed."""
-        new, events = self.clone_without_data(), self._in_order(events)
-        before_pending = int((events[0, 4] == 0).cumprod(0).sum())
-        k = min(before_pending, BLOCK_EVENTS)
-        if k > 0:
-            new._stream = new._of_block(events[..., :k])
-        self._stream = new._after(new._stream, events[..., k:])
-
-    @torch.no_grad()
-    def _of_block(self, events: Tensor) -> Stream:
-        """Return what outcomes ``b x 5 x k`` tell, in the order of time, with nothing before."""
-        index, time, k = events[:, 0].long(), events[0, 1], events.shape[-1]
-        covar = self._prior(index, index, (time.unsqueeze(-1) - time).abs())
-        root = innovation_root(covar, events[:, 3], self._prior_variance[index])
-        states = self._states_after(index, time[-1] - time)
-        V = torch.linalg.solve_triangular(root, states.flatten(2), upper=False)
-        z = torch.linalg.solve_triangular(root, self._residuals(events)[..., None], upper=False)
-        return replace(
-            self._stream,
-            events=events,
-            rows=V.view_as(states),
-            transitions=torch.eye(self.num_states).to(V).expand(k, -1, -1),
-            mean=(z.mT @ V).view_as(self._stream.mean),
-            reduction=_explained(V.view_as(states)),
-            now=time.max().item(),
-            made=tuple(time.tolist()),
-            end=k,
+    def _empty(self) -> Stream:
+        """Return what is known before the first event."""
+        b, n, S = self._batch_shape.numel(), len(self.choices), len(self._gain)
+        return Stream(
+            log=np.empty((b, 5, 0)),
+            full=(),
+            room=np.empty((b, 0, S, n)),
+            transitions=np.empty((S, 0)),
+            mean=np.zeros((b, S, n)),
+            reduction=np.zeros((b, S * S, n)),
+            responses=np.empty((b, 0, 0)),
+            lost=np.empty((b, 0, 0)),
+            expected=np.empty((b, 0)),
+            pending_covariance=np.empty((b, 0, 0)),
         )
 
-    @torch.no_grad()
-    def _after(self, stream: Stream, events: Tensor) -> Stream:
+    def _make_again(self, events: Array) -> None:
+        """Replace all events, and make their rows; on an error nothing is changed."""
+        events = self._in_order(events)
+        stream = self._of_block(events[..., :BLOCK_EVENTS])
+        self._stream = self._after(stream, events[..., BLOCK_EVENTS:])
+
+    def _of_block(self, events: Array) -> Stream:
+        """Return what events ``b x 5 x k`` tell, in the order of time, with nothing before."""
+        stream, k = self._empty(), events.shape[-1]
+        if k == 0:
+            return stream
+        index, time = events[:, 0].astype(np.int64), events[0, 1]
+        covar, pending = self._prior(index, time, index, time), events[0, 4] > 0
+        states = self._states(index, self._transition(time[-1] - time) @ self._gain)
+        # With the pending outcomes first at zero, then at their means by the others.
+        known = np.where(pending, 0.0, self._residuals(events))[..., None]
+        units = np.broadcast_to(np.eye(k)[:, pending], (len(events), k, pending.sum()))
+        parts = states.reshape(len(events), k, -1), known, units
+        root = innovation_root(
+            *map(torch.from_numpy, (covar, events[:, 3], self._prior_variance[index]))
+        )
+        solved = torch.linalg.solve_triangular(
+            root, torch.from_numpy(np.concatenate(parts, axis=-1)), upper=False
+        ).numpy()
+        V, z, responses = np.split(solved, [parts[0].shape[-1], parts[0].shape[-1] + 1], axis=-1)
+        stream.pending_covariance = np.linalg.inv(responses.mT @ responses)
+        expected = -stream.pending_covariance @ (responses.mT @ z)
+        stream.expected, stream.responses = expected[..., 0], _without_zeros(responses)
+        stream.log, stream.num_events = events, k
+        stream.full = (V.reshape(states.shape),)
+        stream.transitions = np.tile(self._identity, k)
+        stream.mean = ((z + responses @ expected).mT @ V).reshape(stream.mean.shape)
+        stream.reduction = _explained(*stream.full)
+        stream.now, stream.made = time.max().item(), tuple(time.tolist())
+        return stream
+
+    def _after(self, stream: Stream, events: Array) -> Stream:
         """Return what is known after more events ``b x 5 x q``, none before now."""
         events = self._in_order(events)
         for j in range(events.shape[-1]):
-            stream = self._with_event(self._with_room(stream), events[..., j : j + 1])
+            self._make_room(stream)
+            self._take_in(stream, events[..., j])
         return stream
 
-    def _with_event(self, stream: Stream, event: Tensor) -> Stream:
-        """Return what is known after one event ``b x 5 x 1``."""
-        t, index, noise = event[0, 1].item(), event[:, 0, 0].long(), event[:, 3, 0]
+    def _take_in(self, stream: Stream, event: Array) -> None:
+        """Add one event, ``b x 5``."""
+        t, noise, is_pending = event[0, 1].item(), event[:, 3], event[0, 4] > 0
+        index, k, h = event[:, 0].astype(np.int64), len(stream.made), self._observation
         A, squares, _, _ = self._over(t, stream.now)
-        h, rows, S, k = self._observation, stream.held, self.num_states, len(stream.made)
-        transitions, mean = _lead(A, stream.transitions), _lead(A, stream.mean)
-        # Covariances with the innovations of the rows held, b x k, and with all states, b x S x n.
-        cross = ((h @ transitions) * _column(rows, index)).sum(-1)
-        weights = (
-            (cross[..., None, None] * transitions).transpose(1, 2).reshape(len(index), S, k * S)
+        stream.transitions, mean = A @ stream.transitions, _lead(A, stream.mean)
+        # Covariances with the innovations of the rows, b x k.
+        cross = (h @ stream.transitions).reshape(k, len(h)) * stream.columns(
+            np.arange(len(event)), index
         )
-        V = torch.baddbmm(self._states(index), weights, rows.flatten(1, 2), alpha=-1)
-        root = innovation_deviation(cross, noise, self._prior_variance[index])
-        V = V / root[:, None, None]
-        gain = V / root[:, None, None]
-        stream.rows[:, stream.end] = V
-        expected = (h * _column(mean, index)).sum(-1)
-        changed: dict[str, Any] = {}
-        is_pending, p = bool(event[0, 4] > 0), stream.expected.shape[-1]
-        residual = self._residuals(event)[:, 0]
+        cross = stream.without_lost(cross.sum(axis=-1)[:, None])
+        prior = self._prior_variance[index]
+        variance = prior + noise - np.square(cross[:, 0]).sum(axis=-1)
+        check_uncertain(variance, prior)
+        scale = 1 / np.sqrt(variance)[:, None]
+        V = (
+            self._states(index, self._gain * scale)
+            - stream.combined(cross * scale[..., None])[:, 0]
+        )
+        stream.room[:, stream.end] = V
+        stream.reduction = _lead(squares, stream.reduction) + _explained(V[:, None])
+        expected = (h * _column(mean, index)).sum(axis=-1, keepdims=True)
+        residual, p = self._residuals(event[..., None]), stream.expected.shape[-1]
         if p == 0 and not is_pending:
-            mean = mean + (residual - expected)[:, None, None] * gain
+            mean += ((residual - expected) * scale)[..., None] * V
         else:
             # As pending; what it says of the others is by the outcomes that came.
-            C, sensitivity = stream.pending_covariance, _lead(A, stream.sensitivity)
-            shown = (h * _column(sensitivity, index)).sum(-1, keepdim=True)
-            between = C @ shown
-            variance = root.square()[:, None, None] + shown.mT @ between
-            below = torch.cat([between.mT, variance], dim=-1)
-            own = gain.view(len(index), 1, -1)
-            left = torch.baddbmm(sensitivity.flatten(2), shown, own, alpha=-1)
-            changed = {
-                "sensitivity": torch.cat([left, own], dim=1).unflatten(-1, mean.shape[1:]),
-                "expected": torch.cat([stream.expected, expected.unsqueeze(-1)], dim=-1),
-                "pending_covariance": torch.cat([torch.cat([C, between], dim=-1), below], dim=-2),
-            }
-        stream = replace(
-            stream,
-            events=torch.cat([stream.events, event], dim=-1),
-            transitions=torch.cat([transitions, self._over(t, t)[0].expand(1, S, S)]),
-            mean=mean,
-            reduction=_lead(squares, stream.reduction) + _explained(V.unsqueeze(1)),
-            now=max(t, stream.now),
-            made=(*stream.made, t),
-            end=stream.end + 1,
-            **changed,
-        )
+            responses, C = stream.responses, stream.pending_covariance
+            shown = cross[..., k - responses.shape[1] :] @ responses
+            between = C @ shown.mT
+            own_variance = variance[:, None, None] + shown @ between
+            stream.pending_covariance = np.block([[C, between], [between.mT, own_variance]])
+            stream.expected = np.concatenate([stream.expected, expected], axis=-1)
+            own_response = np.zeros((len(event), responses.shape[1], 1))
+            stream.responses = np.block(
+                [[responses, own_response], [-shown * scale[..., None], scale[..., None]]]
+            )
+        if stream.lost.size > 0:
+            stream.lost = np.pad(stream.lost, ((0, 0), (0, 1), (0, 0)))
+        stream.mean, stream.now = mean, max(t, stream.now)
+        stream.transitions = np.concatenate([stream.transitions, self._identity], axis=-1)
+        stream.made, stream.end = (*stream.made, t), stream.end + 1
+        stream.log[..., stream.num_events] = event
+        stream.num_events += 1
         if p > 0 and not is_pending:
-            told = torch.arange(p + 1, device=mean.device) == p
-            stream = _learned(stream, told, residual.unsqueeze(-1))
-        return stream
+            stream.learn(np.arange(p + 1) == p, residual)
 
-    def _with_room(self, stream: Stream) -> Stream:
-        """Return what is known, less rows that have faded, and with room for one more."""
+    def _make_room(self, stream: Stream) -> None:
+        """Drop rows that have faded, and make room for one more, and for one more event."""
+        k, S, b = len(stream.made), len(self._gain), len(stream.log)
+        # Rows by which an outcome will be taken in stay.
         faded = bisect_right(stream.made, stream.now - self._memory)
-        transitions, made = stream.transitions[faded:], stream.made[faded:]
-        stream = replace(stream, transitions=transitions, made=made)
-        if stream.end < stream.rows.shape[1]:
-            return stream
-        V, rank, S = stream.held, stream.rank, self.num_states
-        if len(made) >= max(2 * rank, min(MERGE_FROM, 2 * S * V.shape[-1])):
-            # A rotation changes no covariance. As of now, so that all rows fade together.
-            V = _lead(transitions, V).flatten(2)
-            if V.shape[1] > V.shape[2]:
-                V = torch.linalg.qr(V, mode="r").R
-            if V.shape[1] <= MAX_RANK:
-                explained, directions = torch.linalg.eigh(V @ V.mT)
-                least = NEGLIGIBLE * self.tol * self._prior_variance.max()
-                V = directions[..., explained.amax(dim=0) > least].mT @ V
-            V = V.unflatten(-1, (S, -1))
-            rank, made = V.shape[1], (stream.now,) * V.shape[1]
-            transitions = torch.eye(S).to(V).expand(rank, S, S)
-        # Outcomes are known for longer: the mean fades as the root of the weight.
-        weighs = (self.weight(stream.now - stream.events[0, 1]) > self.tol**2) | stream.is_pending
-        held = V.shape[1]
-        rows = V.new_empty(len(V), max(MIN_ROWS, 2 * held), S, V.shape[-1])
-        rows[:, :held] = V
-        events = stream.events[..., int((weighs.cumsum(0) == 0).sum()) :]
-        return replace(
-            stream,
-            events=events,
-            rows=rows,
-            transitions=transitions,
-            made=made,
-            end=held,
-            rank=rank,
-        )
+        if (faded := min(faded, k - stream.responses.shape[1])) > 0:
+            stream.made, k = stream.made[faded:], k - faded
+            stream.transitions = stream.transitions[:, faded * S :]
+            stream.lost = _of_last(stream.lost, min(k, stream.lost.shape[1]))
+            full, stream.full = stream.full, ()
+            for rows in full:
+                if faded < rows.shape[1]:
+                    stream.full += (rows[:, faded:],)
+                faded = max(faded - rows.shape[1], 0)
+            stream.start += faded
+        if stream.num_events == stream.log.shape[-1]:
+            # Outcomes are known for longer: the mean fades as the root of the weight.
+            age = torch.from_numpy(stream.now - stream.events[0, 1])
+            weighs = (self.weight(age) > self.tol**1.5).numpy() | stream.is_pending
+            events = stream.events[..., int((weighs.cumsum() == 0).sum()) :]
+            stream.num_events = events.shape[-1]
+            capacity = max(CHUNK, 2 ** int(1.25 * stream.num_events).bit_length())
+            stream.log = np.zeros((b, 5, capacity))
+            stream.log[..., : stream.num_events] = events
+        if stream.end == stream.room.shape[1]:
+            stream.full, stream.start, stream.end = stream.rows, 0, 0
+            is_many = k >= max(2 * stream.rank, CHUNK)
+            fades = k > 0 and stream.now - stream.made[0] > self._memory / 2
+            if (is_many and not fades) or stream.lost.size > 0:
+                self._merge(stream)
+            stream.room = np.empty((b, CHUNK, *stream.room.shape[2:]))
 
-    def _offset(self) -> Tensor:
+    def _merge(self, stream: Stream) -> None:
+        """Rotate the rows, which changes no covariance, so that fewer are left."""
+        b, k, S = len(stream.log), len(stream.made), len(self._gain)
+        # As of now, so that all rows fade together.
+        transitions = stream.transitions.reshape(S, k, S).swapaxes(0, 1)
+        V = _lead(transitions, np.concatenate(stream.full, axis=1)).reshape(b, k, -1)
+        V = stream.without_lost(V.mT).mT
+        least = NEGLIGIBLE * self.tol * self._prior_variance.max()
+        # Pivoted Cholesky factors of their inner products tell how many explain anything.
+        found = [dpstrf(each, tol=least, lower=1) for each in V @ V.mT]
+        rank = stream.rank = max(each for *_, each, _ in found)
+        factors = np.zeros((b, k, rank))
+        for factor, (values, pivots, *_) in zip(factors, found, strict=True):
+            factor[pivots - 1] = np.tril(values)[:, :rank]
+        Q = np.linalg.qr(factors).Q
+        stream.full = ((Q.mT @ V).reshape(b, rank, *stream.room.shape[2:]),)
+        stream.responses = Q.mT @ _of_last(stream.responses, k)
+        stream.lost = stream.lost[:, :0, :0]
+        stream.transitions, stream.made = np.tile(self._identity, rank), (stream.now,) * rank
+
+    def _offset(self) -> Array:
         """Return what stands in for the pending outcomes less their means, ``b x p``."""
         stand_ins = self._residuals(self._stream.events[..., self._stream.is_pending])
-        return (stand_ins - self._stream.expected).nan_to_num(0.0)
+        return np.nan_to_num(stand_ins - self._stream.expected)
 
-    def _mean(self) -> Tensor:
+    def _mean(self) -> Array:
         """Return the mean of the states, with what stands in for the pending outcomes."""
         stream = self._stream
         if stream.expected.shape[-1] == 0 or not (offset := self._offset()).any():
             return stream.mean
-        shift = offset.unsqueeze(1) @ stream.sensitivity.flatten(2)
-        return stream.mean + shift.view_as(stream.mean)
+        return stream.mean + stream.combined((stream.responses @ offset[..., None]).mT)[:, 0]
 
-    def _marginals(self, t: float) -> tuple[Tensor, Tensor]:
+    def _marginals(self, t: float) -> tuple[Array, Array]:
         """Return means, less the prior mean, and variances of all choices, ``b x n`` each."""
         _, _, h, squares = self._over(t, self._stream.now)
-        return h @ self._mean(), self._prior_variance - squares @ self._stream.reduction
+        mean, explained = _lead(h, self._mean()), _lead(squares, self._stream.reduction)
+        return mean[:, 0], self._prior_variance - explained[:, 0]
 
-    def _moments(self, index: Tensor, time: Tensor, shape: Size) -> tuple[Tensor, Tensor]:
-        """Return means ``shape`` of events, less the prior mean, and their covariances."""
-        stream, q = self._stream, shape[-1]
+    def _moments(self, index: Places, time: Array) -> tuple[Array, Array]:
+        """Return means of events ``... x q``, less the prior mean, and their covariances."""
+        stream, shape, q = self._stream, index.shape, index.shape[-1]
+        element = self._elements(shape[:-1])
         late = not self.is_static and bool((time < stream.now).any())
-        if q == 1 and not late and time.numel() > 0 and bool((time == time.flatten()[0]).all()):
-            mean, variance = self._marginals(time.flatten()[0].item())
-            place: Any = (0, index)
-            if self._batch_shape:
-                place = self._elements(shape[:-1]).unsqueeze(-1), index.expand(shape)
-            return mean[place], variance.clamp_min_(LEAST_VARIANCE)[place].unsqueeze(-1)
-        element = self._elements(shape[:-1]).reshape(-1)
-        index, time = (x.expand(shape).reshape(len(element), q) for x in (index, time))
+        if q == 1 and not late and time.size > 0 and (time == time.flat[0]).all():
+            mean, variance = self._marginals(time.flat[0].item())
+            place = element[..., None], index
+            return mean[place], np.maximum(variance, LEAST_VARIANCE)[place][..., None]
+        element = element.ravel()
+        index, time = index.reshape(len(element), q), time.reshape(len(element), q)
         if late:
             mean, covar = self._smoothed(element, index, time)
         else:
-            lag = time - stream.now if stream.end > 0 else torch.zeros_like(time)
+            lag = time - stream.now if stream.made else np.zeros_like(time)
             h = self._observation @ self._transition(lag)
-            place = element.unsqueeze(-1), index
-            mean = (h * self._mean().movedim(-1, 1)[place]).sum(-1)
-            V = (self._by_row(h) * stream.held.permute(0, 3, 1, 2)[place]).sum(-1)
-            back = (h.unsqueeze(-2) * stream.given_back.permute(0, 3, 1, 2)[place]).sum(-1)
-            covar = self._prior(index, index, (time.unsqueeze(-1) - time.unsqueeze(-2)).abs())
-            covar = covar - V @ V.mT + back @ back.mT
-        covar.diagonal(dim1=-2, dim2=-1).clamp_min_(LEAST_VARIANCE)
-        return mean.view(shape), covar.view(*shape, q)
+            place = element[:, None], index
+            mean = (h * np.moveaxis(self._mean(), -1, 1)[place]).sum(axis=-1)
+            V = (self._by_row(h) * stream.columns(*place)).sum(axis=-1)
+            V = stream.without_lost(V, element)
+            covar = self._prior(index, time, index, time) - V @ V.mT
+        each = np.arange(q)
+        covar[:, each, each] = np.maximum(covar[:, each, each], LEAST_VARIANCE)
+        return mean.reshape(shape), covar.reshape(*shape, q)
 
-    def _smoothed(self, element: Tensor, index: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
+    def _smoothed(self, element: Places, index: Places, time: Array) -> tuple[Array, Array]:
         """Return means and covariances of batch elements' events ``M x q`` at any times."""
         stream = self._stream
-        known, times = stream.events[:, 0].long(), stream.events[0, 1]
-        residual = self._residuals(stream.events).clone()
-        if stream.expected.shape[-1] > 0:
-            residual[:, stream.is_pending] = stream.expected + self._offset()
-        covar = self._prior(known, known, (times.unsqueeze(-1) - times).abs())
-        root = torch.linalg.cholesky(covar + torch.diag_embed(stream.events[:, 3]))
-        a = torch.linalg.solve_triangular(root, residual.unsqueeze(-1), upper=False)
-        cross = self._prior(known[element], index, (times.unsqueeze(-1) - time.unsqueeze(-2)).abs())
-        V = torch.linalg.solve_triangular(root[element], cross, upper=False)
-        covar = self._prior(index, index, (time.unsqueeze(-1) - time.unsqueeze(-2)).abs())
-        return (V.mT @ a[element]).squeeze(-1), covar - V.mT @ V
+        residual = self._residuals(stream.events).copy()
+        residual[:, stream.is_pending] = stream.expected + self._offset()
+        known, times = stream.events[:, 0].astype(np.int64), stream.events[:, 1]
+        covar = self._prior(known, times, known, times) + stream.events[:, 3, None] * np.eye(
+            known.shape[1]
+        )
+        cross = self._prior(known[element], times[element], index, time)
+        V = np.linalg.solve(covar[element], cross)
+        mean = (V.mT @ residual[element][..., None])[..., 0]
+        return mean, self._prior(index, time, index, time) - V.mT @ cross
 
-    def _prior(self, first: Tensor, second: Tensor, lag: Tensor) -> Tensor:
-        """Return prior covariances of choices ``... x q`` and ``... x p``, ``lag`` apart."""
-        one, *others = (term.covariances(first, second, lag) for term in self._terms)
+    def _prior(self, first: Places, t1: Array, second: Places, t2: Array) -> Array:
+        """Return prior covariances of choices ``... x q`` and ``... x p`` at times."""
+        lag = torch.from_numpy(abs(t1[..., :, None] - t2[..., None, :]))
+        one, *others = (
+            term.over_time.correlation(lag).numpy()
+            * (term.amplitude * term.over_choices.between(first, second))
+            for term in self._terms
+        )
         return sum(others, start=one)
 
-    def _prior_factor(self) -> list[Tensor]:
+    def _prior_factor(self) -> list[Any]:
         """Return a factor ``n x r`` of the prior covariance at one time, and its ``r`` pivots.
 
         It is a pivoted Cholesky factor, which for smooth kernels has few columns.
         """
         if not self._factor:
-            left, h = self._prior_variance.clone(), self._observation[:, None]
-            pivots = left.new_empty(0).long()
-            limit, columns = TRUNCATION * left.max(), left.new_empty(0, len(left))
+            left, pivots = self._prior_variance.copy(), np.empty(0, dtype=np.int64)
+            limit, columns = TRUNCATION * left.max(), np.empty((0, len(left)))
             while len(pivots) < len(left) and left.max() > limit:
-                pivot = left.argmax()[None]
-                column = (h * self._states(pivot)[0]).sum(0) - columns[:, pivot[0]] @ columns
+                pivot = left.argmax()
+                column = self._observation @ self._states(np.array(pivot), self._gain)
+                column -= columns[:, pivot] @ columns
                 column[pivots] = 0.0
-                columns = torch.cat([columns, (column / left[pivot].sqrt())[None]])
-                left = (left - columns[-1].square()).clamp_min(0.0)
+                columns = np.concatenate([columns, column[None] / math.sqrt(left[pivot])])
+                left = (left - np.square(columns[-1])).clip(0.0)
                 left[pivot] = 0.0
-                pivots = torch.cat([pivots, pivot])
+                pivots = np.append(pivots, pivot)
             self._factor += [columns.mT, pivots]
         return self._factor
 
-    def _states_after(self, index: Tensor, lag: Tensor) -> Tensor:
-        """Return prior covariances of events ``b x k`` with states later, ``b x k x S x n``."""
-        parts = []
+    def _states(self, index: Places, gain: Array) -> Array:
+        """Return prior covariances of events with states, ``... x S x n``.
+
+        Args:
+            index: Their choices, ``...``.
+            gain: Covariances of states and process, over time, ``... x S``.
+        """
+        parts, first = [], 0
         for term in self._terms:
-            gain = term.transition(lag) @ term.gain.unsqueeze(-1)
-            parts.append(gain * term.rows(index).unsqueeze(-2))
-        return torch.cat(parts, dim=-2)
+            last = first + term.over_time.num_states
+            rows = term.over_choices.rows(index)
+            parts.append(gain[..., first:last, None] * rows[..., None, :])
+            first = last
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-2)
 
-    def _states(self, index: Tensor) -> Tensor:
-        """Return prior covariances of choices ``b`` with states at the same time, ``b x S x n``."""
-        parts = [term.gain[:, None] * term.rows(index).unsqueeze(1) for term in self._terms]
-        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
-
-    def _over(self, t: float, now: float | None = None) -> tuple[Tensor, ...]:
-        """Return what leads states to a time, their squares, what is seen then, and its square."""
+    def _over(self, t: float, now: float | None = None) -> tuple[Array, ...]:
+        """Return what leads states to a time, its square, what is seen then, and its square."""
         now = self._stream.now if now is None else now
         lag = t - now if now > -math.inf and not self.is_static else 0.0
         if lag not in self._lags:
             if len(self._lags) == MANY_LAGS:
                 self._lags.clear()
-            A = self._transition(self._noise.new_tensor(lag))
-            h = self._observation @ A
-            self._lags[lag] = A, _squares(A), h, (h.unsqueeze(-1) * h).flatten()
+            A = self._transition(np.array(lag))
+            h = self._observation[None] @ A
+            self._lags[lag] = A, _squares(A), h, _squares(h)
         return self._lags[lag]
 
-    def _elements(self, shape: Sequence[int]) -> Tensor:
-        """Return the numbers of the batch elements, expanded to a shape."""
+    def _elements(self, shape: Sequence[int]) -> Places:
+        """Return the numbers of the batch elements, broadcast to a shape."""
         b = self._batch_shape.numel()
-        return torch.arange(b, device=self._noise.device).reshape(self._batch_shape).expand(shape)
+        return np.broadcast_to(np.arange(b).reshape(self._batch_shape), shape)
 
-    def _transition(self, lag: Tensor) -> Tensor:
+    def _transition(self, lag: Array) -> Array:
         """Return the matrices of all terms that lead to a later state, ``... x S x S``."""
-        parts = [term.transition(lag) for term in self._terms]
-        if len(parts) == 1:
-            return parts[0]
-        A, first = lag.new_zeros(*lag.shape, self.num_states, self.num_states), 0
-        for part in parts:
-            last = first + part.shape[-1]
-            A[..., first:last, first:last] = part
+        A, first = np.zeros((*lag.shape, len(self._gain), len(self._gain))), 0
+        for term in self._terms:
+            last = first + term.over_time.num_states
+            A[..., first:last, first:last] = term.over_time.transition(
+                torch.from_numpy(lag)
+            ).numpy()
             first = last
         return A
 
-    def _by_row(self, h: Tensor) -> Tensor:
+    def _by_row(self, h: Array) -> Array:
         """Return the vectors whose products with the rows events see, ``... x k x S``."""
-        transitions = self._stream.transitions
-        by_row: Tensor = h @ transitions.transpose(0, 1).flatten(1)
-        by_row = by_row.unflatten(-1, transitions.shape[:2])
-        return by_row
+        by_row: Array = h @ self._stream.transitions
+        return by_row.reshape(*h.shape[:-1], len(self._stream.made), h.shape[-1])
 
     def _prior_mean(self, X: Tensor) -> Tensor:
         assert self.mean_module is not None
@@ -935,55 +1035,61 @@ class StreamingGP(OneOutputModel):
             mean: Tensor = self.mean_module(X.to(self._noise))
             return mean
 
-    def _residuals(self, events: Tensor) -> Tensor:
+    def _residuals(self, events: Array) -> Array:
         """Return outcomes, or what stands in for them, less the prior mean, ``b x k``."""
         if self.mean_module is None:
             return events[:, 2]
-        return events[:, 2] - self._prior_mean(self._rows_of(events)).view_as(events[:, 2])
+        mean = self._prior_mean(self._rows_of(events)).numpy(force=True)
+        residuals: Array = events[:, 2] - mean.reshape(events[:, 2].shape)
+        return residuals
 
-    def _rows_of(self, events: Tensor) -> Tensor:
+    def _rows_of(self, events: Array) -> Tensor:
         """Return the rows of events, ``batch_shape x k x (d + 1)``."""
-        X = torch.cat([self.choices[events[:, 0].long()], events[:, 1].unsqueeze(-1)], dim=-1)
+        actions = self.choices[torch.from_numpy(events[:, 0]).long()]
+        X = torch.cat([actions, self._as_tensor(events[:, 1])[..., None]], dim=-1)
         return X.reshape(*self._batch_shape, *X.shape[1:])
 
-    def _in_order(self, events: Tensor) -> Tensor:
+    def _as_tensor(self, values: Array) -> Tensor:
+        # Not as an attribute, which takes a module longer than this.
+        noise: Any = self._buffers["_noise"]
+        tensor = torch.from_numpy(values)
+        return tensor if noise.device.type == "cpu" else tensor.to(noise.device)
+
+    def _in_order(self, events: Array) -> Array:
         """Return events in the order of time, where that makes a difference."""
         if self.is_static or events.shape[-1] == 1:
             return events
-        return events[..., events[0, 1].argsort(stable=True)]
+        return events[..., events[0, 1].argsort(kind="stable")]
 
-    def _split(self, X: Tensor) -> tuple[Tensor, Tensor, Size]:
-        """Return indices and times of rows, ``... x q`` each, and what they broadcast to."""
-        check_rows(X, self.row_index.dim + 1)
-        shape = X.shape[:-1]
+    def _split(self, X: Tensor) -> tuple[Places, Array]:
+        """Return indices and times of rows, ``... x q`` each, broadcast with the batch."""
+        rows = X.numpy(force=True).astype(np.float64, copy=False)
+        if X.ndim < 2 or rows.shape[-1] != self._num_columns or not np.isfinite(rows).all():
+            check_rows(X, self._num_columns)
+        index, time = self._places(rows[..., :-1]), rows[..., -1]
         if self._batch_shape:
-            shape = Size((*self._broadcast({"X": X.shape[:-2]}), X.shape[-2]))
-        return self.row_index.index(X[..., :-1]), X[..., -1].to(self._noise), shape
+            shape = (*self._broadcast({"X": X.shape[:-2]}), X.shape[-2])
+            index, time = np.broadcast_to(index, shape), np.broadcast_to(time, shape)
+        return index, time
 
-    def _values(self, name: str, values: Tensor, q: int) -> Tensor:
-        """Return outcomes or noise variances of ``q`` events, ``batch_shape x q``."""
+    def _values(self, name: str, values: Tensor, q: int) -> Array:
+        """Return outcomes or noise variances of ``q`` events, ``b x q``."""
         shape = (*self._batch_shape, q, 1)
         if values.shape != shape:
             raise BotorchTensorDimensionError(
                 f"Expected {name} of shape batch_shape x q x 1 = {shape}. "
                 f"Got {name}.shape={tuple(values.shape)}."
             )
-        check_finite(name, values)
-        if name == "Yvar" and (values < 0).any():
+        numbers: Array = self._transformed(values, name == "Yvar").numpy(force=True)
+        if not np.isfinite(numbers).all():
+            check_finite(name, values)
+        if name == "Yvar" and (numbers < 0).any():
             raise InputDataError(f"Expected Yvar >= 0. Got {values.min().item()}.")
-        return self._transformed(values.to(self._noise), name == "Yvar").squeeze(-1)
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        device = self._noise.device
-        super()._apply(fn, recurse)
-        if self._noise.device != device:
-            self._terms = [term.of(fn) for term in self._terms]
-            self._stream, self._lags, self._factor = self._stream.of(fn), {}, []
-        return self
+        return numbers.astype(np.float64, copy=False).reshape(len(self._stream.log), q)
 
     def get_extra_state(self) -> dict[str, Tensor]:
         """Return what a state has beside the noise variance: the choices, and what was observed."""
-        return {"choices": self.choices, "events": self._stream.events}
+        return {"choices": self.choices, "events": self._as_tensor(self._stream.events.copy())}
 
     def set_extra_state(self, state: Mapping[str, Tensor]) -> None:
         """Take in what was observed, ``get_extra_state()`` of a model with the same choices.
@@ -993,78 +1099,46 @@ class StreamingGP(OneOutputModel):
         """
         if not torch.equal(state["choices"].to(self.choices), self.choices):
             raise ValueError("Expected a state saved with the same choices. Got one with others.")
-        self._make_again(state["events"].to(self.choices))
+        self._make_again(state["events"].numpy(force=True))
 
 
-def _over_choices(kernel: Kernel, choices: Tensor) -> tuple[Kernel, Tensor, Tensor | None]:
-    """Return a copy of a kernel, its variances, and its covariances where they are stored."""
-    kernel, matrix = deepcopy(kernel).to(choices).eval(), None
-    with torch.no_grad():
-        variances = kernel(choices, diag=True)
-        if len(choices) <= MAX_STORED_CHOICES:
-            matrix = kernel(choices).to_dense()
-    if not (torch.isfinite(variances) & (variances >= 0)).all():
-        raise ValueError(
-            "Expected a kernel with finite variances >= 0 on the choices. "
-            f"Got variances from {variances.min():.3g} to {variances.max():.3g}."
-        )
-    return kernel, variances, matrix
+def _mask(size: int, position: Tensor) -> NDArray[np.bool_]:
+    """Return a mask of some of ``size``."""
+    mask = np.zeros(size, dtype=bool)
+    mask[position.numpy(force=True)] = True
+    return mask
 
 
-def _term(
-    choices: Tensor, over_choices: tuple[Kernel, Tensor, Tensor | None], over_time: Kernel
-) -> KroneckerTerm:
-    """Return the product of a kernel over the choices and a temporal one, scaled or not."""
-    covar_module, variances, matrix = over_choices
-    amplitude = choices.new_ones(())
-    if isinstance(over_time, ScaleKernel):
-        amplitude, over_time = over_time.outputscale.detach().to(choices), over_time.base_kernel
-    kernel = deepcopy(check_markov(over_time)).requires_grad_(False).to(choices).eval()
-    h, exponent = kernel.observation.to(choices), None
-    if isinstance(kernel, TemporalDecayKernel):
-        exponent = decay_exponent(kernel.forgetting_rate).squeeze(-1)
-    gain = amplitude * (kernel.stationary_covariance().to(choices) @ h)
-    over_actions = covar_module, choices, matrix, amplitude * variances
-    return KroneckerTerm(*over_actions, kernel, amplitude, h, gain, exponent)
+def _of_last(values: Array, m: int) -> Array:
+    """Return ``b x m' x p`` of the last rows for more of them, where it is zero, or for fewer."""
+    missing = m - values.shape[1]
+    return np.pad(values, ((0, 0), (max(missing, 0), 0), (0, 0)))[:, max(-missing, 0) :]
 
 
-def _learned(stream: Stream, told: Tensor, residual: Tensor) -> Stream:
-    """Take in outcomes less the prior mean, ``b x t``, of some of the pending trials, ``p``."""
-    C, S, rest = stream.pending_covariance, stream.sensitivity, ~told
-    error = (residual - stream.expected[:, told]).unsqueeze(-1)
-    root = torch.linalg.cholesky(C[:, told][:, :, told])
-    whitened = torch.linalg.solve_triangular(root, C[:, told], upper=False)
-    error = torch.linalg.solve_triangular(root, error, upper=False)
-    change = whitened.mT @ error
-    return replace(
-        stream,
-        mean=stream.mean + (change.mT @ S.flatten(2)).view_as(stream.mean),
-        expected=(stream.expected + change.squeeze(-1))[:, rest],
-        sensitivity=S[:, rest],
-        pending_covariance=(C - whitened.mT @ whitened)[:, rest][:, :, rest],
-    )
+def _without_zeros(values: Array) -> Array:
+    """Return ``b x m x p`` from the first row on that is not zero."""
+    places = np.flatnonzero(values.any(axis=(0, 2)))
+    return values[:, places[0] if len(places) > 0 else values.shape[1] :]
 
 
-def _column(values: Tensor, index: Tensor) -> Tensor:
+def _column(values: Array, index: Places) -> Array:
     """Return the entries of choices ``b`` in values ``b x ... x n``, ``b x ...``."""
     if len(index) == 1:
-        return values[..., int(index)]
-    here = index.view(-1, *[1] * (values.ndim - 1)).expand(*values.shape[:-1], 1)
-    return values.gather(-1, here).squeeze(-1)
+        return values[..., index[0]]
+    return np.moveaxis(values, -1, 1)[np.arange(len(index)), index]
 
 
-def _lead(A: Tensor, states: Tensor) -> Tensor:
+def _lead(A: Array, states: Array) -> Array:
     """Return states ``... x S x n`` led by matrices ``... x S x S``."""
     return A * states if A.shape[-1] == 1 else A @ states
 
 
-def _explained(rows: Tensor) -> Tensor:
+def _explained(rows: Array) -> Array:
     """Return covariances of the states of each choice that rows explain, ``b x S² x n``."""
-    if rows.shape[-2] == 1:
-        return rows.square().sum(dim=1)
-    return (rows.unsqueeze(-2) * rows.unsqueeze(-3)).sum(dim=1).flatten(1, 2)
+    explained: Array = (rows[:, :, :, None] * rows[:, :, None]).sum(axis=1)
+    return explained.reshape(len(rows), -1, rows.shape[-1])
 
 
-def _squares(A: Tensor) -> Tensor:
-    """Return the Kronecker products of matrices with themselves, ``... x p² x q²``."""
-    return (A[..., :, None, :, None] * A[..., None, :, None, :]).flatten(-2).flatten(-3, -2)
+def _squares(A: Array) -> Array:
+    """Return the Kronecker products of a matrix ``p x q`` with itself, ``p² x q²``."""
+    return np.kron(A, A).astype(np.float64, copy=False)

@@ -84,16 +84,21 @@ class RowIndex(Module):
             InputDataError: if a row is not among the choices.
         """
         check_last_dimension("X", X, self.dim)
-        rows = X.detach().reshape(-1, self.dim).to(torch.float64).numpy(force=True)
-        if len(rows) == 1 and len(self) <= MAX_LISTED:
+        places = self.places(X.detach().to(torch.float64).numpy(force=True))
+        return torch.from_numpy(places).to(X.device)
+
+    def places(self, rows: Array) -> NDArray[np.int64]:
+        """Return the same in NumPy, without a check of the width."""
+        shape, (choices, keys, order) = rows.shape[:-1], self._sorted
+        rows = rows.reshape(-1, rows.shape[-1])
+        if len(rows) == 1 and len(choices) <= MAX_LISTED:
             found = self._places.get(tuple(rows[0].tolist()))
             if found is not None:
-                return torch.full(X.shape[:-1], found, device=X.device)
-        choices, keys, order = self._sorted
+                return np.array([found]).reshape(shape)
         if rows.shape == choices.shape and (rows == choices).all():
-            return torch.arange(len(self), device=X.device).reshape(X.shape[:-1])
+            return np.arange(len(self)).reshape(shape)
         position = np.searchsorted(keys, self._key(rows)).clip(max=len(self) - 1)
-        index = order[position]
+        index: NDArray[np.int64] = order[position]
         inexact = (choices[index] != rows).any(axis=-1)
         if inexact.any():
             # Rounding may place a key on either side of its equal.
@@ -101,8 +106,9 @@ class RowIndex(Module):
             inexact = (choices[index] != rows).any(axis=-1)
         if inexact.any():
             parts = torch.from_numpy(rows[inexact]).split(SEARCH_CHUNK)
-            index[inexact] = torch.cat([self._search(part.to(X.device)) for part in parts]).cpu()
-        return torch.from_numpy(index).to(X.device).reshape(X.shape[:-1])
+            device = self.choices.device
+            index[inexact] = torch.cat([self._search(part.to(device)) for part in parts]).cpu()
+        return index.reshape(shape)
 
     @cached_property
     def _places(self) -> dict[tuple[float, ...], int]:
