@@ -45,13 +45,5 @@ def default_model(
 
 
 def assign(model: TimeVaryingGP, values: Values) -> None:
-    """Give the model hyperparameters by name."""
-    for name, value in values.items():
-        if name == "mean":
-            model.mean_module.initialize(constant=value.squeeze())
-        elif name == "noise":
-            model.likelihood.noise = value
-        elif name == "lengthscale":
-            model.covar_module.kernels[0].base_kernel.lengthscale = value
-        else:
-            setattr(model.temporal_kernel, name.removeprefix("temporal_"), value)
+    """Give the model hyperparameters."""
+    model.load_state_dict(values, strict=False)

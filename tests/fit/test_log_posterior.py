@@ -9,7 +9,7 @@ from botorch.optim.fit import fit_gpytorch_mll_scipy
 from default_model import assign, default_model
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
-from tvbo.fit.log_posterior import OPTIONS, DefaultForm, LogPosterior
+from tvbo.fit.log_posterior import LENGTHSCALES, OPTIONS, DefaultForm, LogPosterior
 from tvbo.models import TimeVaryingGP
 from tvbo.spaces.observations import Observations
 
@@ -122,7 +122,7 @@ def test_columns_of_a_category_have_one_lengthscale_and_one_prior():
     assert value == pytest.approx(expected, rel=1e-12)
     assert gradient == pytest.approx(slopes, rel=1e-9)
     values = tied.values(theta, 0.0)
-    assert len(values["lengthscale"]) == 2
+    assert values[LENGTHSCALES].shape == (1, 3)
     assert tied.logarithms(values) == pytest.approx(theta, rel=1e-12)
 
 
@@ -131,4 +131,4 @@ def test_places_at_bounds_are_named():
     for side, theta in zip(("lower", "upper"), posterior.bounds.T, strict=True):
         reached = list(posterior.at_bounds(posterior.values(theta, 0.0)))
         assert {each.side for each in reached} == {side}
-        assert {each.name for each in reached} == set(posterior.places)
+        assert {each.path for each in reached} == set(posterior.places)

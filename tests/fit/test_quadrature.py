@@ -14,7 +14,7 @@ from gpytorch.means import ConstantMean
 from torch import Generator
 
 from tvbo import recipes
-from tvbo.fit.log_posterior import LogPosterior, Values
+from tvbo.fit.log_posterior import LENGTHSCALES, LogPosterior, Values
 from tvbo.models import EnsembleGP, TimeVaryingGP
 from tvbo.optimizers import RefitEvery
 from tvbo.spaces.observations import Observations
@@ -94,7 +94,7 @@ def test_of_many_outcomes_the_mode_stands_alone():
     _, posterior, mode = fitted(0, 260)
     sets = posterior.sigma_points(mode)
     assert len(sets.mean) == 1
-    assert sets.lengthscales.item() == pytest.approx(mode["lengthscale"].item())
+    assert sets.lengthscales.item() == pytest.approx(mode[LENGTHSCALES].item())
 
 
 def test_a_parameter_at_a_bound_is_held():

@@ -15,7 +15,7 @@ from gpytorch.settings import fast_computations
 from numpy.typing import NDArray
 
 from tvbo.fit.drift import describe_form, half_life
-from tvbo.fit.log_posterior import LogPosterior
+from tvbo.fit.log_posterior import FORGETTING_RATE, TEMPORAL_LENGTHSCALE, LogPosterior
 from tvbo.fit.model_fitter import ModelFitter
 from tvbo.fit.quadratic_model import STEP, QuadraticModel
 from tvbo.kernels import TemporalDecayKernel, TemporalKernel
@@ -113,7 +113,7 @@ def _by_closed_form(fitter: ModelFitter) -> tuple[QuadraticModel | None, Array]:
     mode = posterior.logarithms(values)
     slopes = np.zeros(len(mode))
     # The half-life is proportional to a lengthscale, or to 1 / ρ.
-    for name in ("forgetting_rate", "temporal_lengthscale"):
+    for name in (FORGETTING_RATE, TEMPORAL_LENGTHSCALE):
         slopes[posterior.places.get(name, slice(0))] = 1.0
     return posterior.quadratic(mode), slopes
 

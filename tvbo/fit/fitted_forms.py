@@ -18,7 +18,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.settings import fast_computations
 from torch import Generator
 
-from tvbo.fit.log_posterior import OPTIONS, LogPosterior, Values
+from tvbo.fit.log_posterior import OPTIONS, PRIOR_MEAN, LogPosterior, Values
 from tvbo.models.at_bounds import AtBound, Place, log_bounds, parameters_at_bounds
 from tvbo.models.closed_form import HyperparameterSets
 from tvbo.randomness import draw_seed, seeded
@@ -202,6 +202,6 @@ class Fitted:
             sets = HyperparameterSets.joined(kept, LEAST_WEIGHT) if kept else None
         elif isinstance(best, LogPosterior):
             mode = best.logarithms(values[chosen])
-            sets = best.sets(mode[None], values[chosen]["mean"].tolist(), [0.0])
+            sets = best.sets(mode[None], [values[chosen][PRIOR_MEAN].item()], [0.0])
         reached = best.at_bounds(values[chosen])
         return Fitted(values, chosen, sets, log_bounds(reached, num, self.at_bounds))

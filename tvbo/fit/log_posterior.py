@@ -33,7 +33,7 @@ from tvbo.spaces.observations import Observations
 Array = NDArray[np.float64]
 
 Values = dict[str, Tensor]
-"""Values of learned hyperparameters by name."""
+"""Values of learned parameters by name, as a model holds them."""
 
 OPTIONS = {"ftol": 1e-13, "gtol": 1e-8}
 """Of L-BFGS-B. With SciPy's own tolerances a fit may stop well before its optimum, at a place that
@@ -51,6 +51,13 @@ which is more than under any of the priors."""
 
 LARGEST = 1e13
 """Largest value of a hyperparameter without an upper bound, and inverse of the smallest."""
+
+LENGTHSCALES = "covar_module.kernels.0.base_kernel.raw_lengthscale"
+TEMPORAL_LENGTHSCALE = "covar_module.kernels.1.base_kernel.raw_lengthscale"
+FORGETTING_RATE = "covar_module.kernels.1.base_kernel.raw_forgetting_rate"
+NOISE_VARIANCE = "likelihood.noise_covar.raw_noise"
+PRIOR_MEAN = "mean_module.raw_constant"
+"""Names of the hyperparameters in a model, where none of them is transformed."""
 
 LEAST_LENGTHSCALE = 2.5e-2
 """Least lengthscale in the unit cube, as of BoTorch's default kernel."""
@@ -114,7 +121,9 @@ class LogPosterior:
         scaled = (observations.X[rows, :-1] / form.ranges).numpy().T
         squares = np.square(scaled[:, first] - scaled[:, second])
         widths = form.widths.numpy()
-        self.squares = np.add.reduceat(squares, np.cumsum(widths) - widths, axis=0)
+        # The first column of each lengthscale.
+        self._firsts = np.cumsum(widths) - widths
+        self.squares = np.add.reduceat(squares, self._firsts, axis=0)
         in_time = times[rows].numpy()
         self.lags = np.abs(in_time[first] - in_time[second])
         self._latest: tuple[Array, tuple[float, Array, float]] | None = None
@@ -126,19 +135,19 @@ class LogPosterior:
         priors: list[tuple[float, ...]] = [
             (location, math.sqrt(3), False, LEAST_LENGTHSCALE, LARGEST)
         ] * k
-        self.places = {"lengthscale": slice(k)}
+        self.places = {LENGTHSCALES: slice(k)}
         if form.is_smooth:
             location = math.log(LENGTHSCALE * gap)
             priors.append((location, LENGTHSCALE_SPREAD, True, 1 / LARGEST, LARGEST))
-            self.places["temporal_lengthscale"] = slice(k, k + 1)
+            self.places[TEMPORAL_LENGTHSCALE] = slice(k, k + 1)
         elif form.rate is None:
             low, high = (-math.log1p(-end) for end in (MIN_FORGETTING_RATE, MAX_FORGETTING_RATE))
             priors.append((math.log(RATE / gap), RATE_SPREAD, True, low, high))
-            self.places["forgetting_rate"] = slice(k, k + 1)
+            self.places[FORGETTING_RATE] = slice(k, k + 1)
         if self.noise is None:
             own = (math.log(NOISE), NOISE_SPREAD, True) if form.rate is None else (-4.0, 1.0, False)
             priors.append((*own, MIN_INFERRED_NOISE_LEVEL, LARGEST))
-            self.places["noise"] = slice(len(priors) - 1, len(priors))
+            self.places[NOISE_VARIANCE] = slice(len(priors) - 1, len(priors))
         self._location, self._spread, of_logarithm, *ends = np.array(priors).T
         self._is_of_logarithm = of_logarithm.astype(bool)
         self.bounds = np.log(np.column_stack(ends))
@@ -214,30 +223,35 @@ class LogPosterior:
         """Return the logarithms, ``p``, of hyperparameters; by default of those not given."""
         theta: Array = self.default.copy()
         for name in self.places.keys() & values.keys():
-            numbers = values[name].numpy()
+            numbers = values[name].flatten().numpy()
+            if name == LENGTHSCALES:
+                numbers = numbers[self._firsts]
             theta[self.places[name]] = np.log(
-                -np.log1p(-numbers) if name == "forgetting_rate" else numbers
+                -np.log1p(-numbers) if name == FORGETTING_RATE else numbers
             )
         theta = theta.clip(*self.bounds.T)
         return theta
 
     def values(self, theta: Array, mean: float) -> Values:
         """Return the hyperparameters of logarithms, ``p``, and a prior mean."""
-        numbers = {name: np.exp(theta[place]) for name, place in self.places.items()}
-        if "forgetting_rate" in numbers:
-            numbers["forgetting_rate"] = -np.expm1(-numbers["forgetting_rate"])
-        numbers["mean"] = np.array([mean])
-        return {name: torch.from_numpy(value) for name, value in numbers.items()}
+        found = {}
+        for name, place in self.places.items():
+            numbers = torch.from_numpy(np.exp(theta[place]))
+            if name == LENGTHSCALES:
+                numbers = numbers.repeat_interleave(self.form.widths)
+            is_lengthscale = name in (LENGTHSCALES, TEMPORAL_LENGTHSCALE)
+            numbers = -torch.expm1(-numbers) if name == FORGETTING_RATE else numbers
+            found[name] = numbers.unsqueeze(0) if is_lengthscale else numbers
+        found[PRIOR_MEAN] = torch.tensor(mean, dtype=torch.float64)
+        return found
 
     def at_bounds(self, values: Values) -> Iterator[AtBound]:
         """Iterate over the hyperparameters that are at a bound."""
-        theta = self.logarithms(values)
+        reached = np.abs(self.logarithms(values)[:, None] - self.bounds) <= AT_BOUND
         for name, place in self.places.items():
-            ends = zip(theta[place], self.bounds[place], strict=True)
-            for i, (logarithm, (low, high)) in enumerate(ends):
-                for side, end in (("lower", low), ("upper", high)):
-                    if abs(logarithm - end) <= AT_BOUND:
-                        yield AtBound(name, i, side, values[name][i].item())
+            for i, side in np.argwhere(reached[place]):
+                value = values[name].flatten()[self._firsts[i]].item()
+                yield AtBound(name, int(i), ("lower", "upper")[side], value)
 
     def start(self) -> Values:
         """Return where a first fit begins: of many observations, where that of a part ends."""

@@ -41,15 +41,6 @@ SHARE = 0.1
 CONSTANT = 1e-13
 """Standard deviation of outcomes, as a share of the largest outcome, that is rounding error."""
 
-PATHS = {
-    "lengthscale": "covar_module.kernels.0.base_kernel.raw_lengthscale",
-    "temporal_lengthscale": "covar_module.kernels.1.base_kernel.raw_lengthscale",
-    "forgetting_rate": "covar_module.kernels.1.base_kernel.raw_forgetting_rate",
-    "noise": "likelihood.noise_covar.raw_noise",
-    "mean": "mean_module.raw_constant",
-}
-"""Parameters of the default model by the names of its hyperparameters; none is transformed."""
-
 SIGNAL_TO_NOISE = math.exp(4.0)
 """Assumed ratio of the variance of outcomes to that of their noise while nothing is known of it:
 the median of BoTorch's prior over noise."""
@@ -288,16 +279,6 @@ class ModelFitter:
             form = self.drift.forms[self.fitted.chosen]
             model = self._built(self._observations, form, self.unit)
             values = self.fitted.values[self.fitted.chosen] or {}
-            if self.is_default:
-                held, widths = model.state_dict(), torch.tensor(self.widths)
-                if "lengthscale" in values:
-                    entries = values["lengthscale"].repeat_interleave(widths)
-                    values = {**values, "lengthscale": entries}
-                values = {
-                    path: values[name].reshape(held[path].shape)
-                    for name, path in PATHS.items()
-                    if name in values and path in held
-                }
             # It has no noise to learn where that comes with the outcomes.
             model.load_state_dict(values, strict=False)
             self._last_model = model.eval()
