@@ -21,11 +21,8 @@ from tvbo.kernels.temporal import (
     check_forgetting_rate,
     check_markov,
 )
-from tvbo.models import ContextualGP, TimeVaryingGP
+from tvbo.models import TimeVaryingGP
 from tvbo.models.time_varying_gp import as_temporal_kernels
-
-DenseGP = TimeVaryingGP | ContextualGP
-"""A model that is built again from all its observations."""
 
 RATE, RATE_SPREAD = -math.log1p(-0.05), 1.0
 r"""Median of :math:`\rho = -\ln(1 - \varepsilon)` per round, that of ε = 0.05, and standard
@@ -99,7 +96,7 @@ class Drift:
             prior = LogarithmPrior(NOISE, NOISE_SPREAD)
             self.likelihood = GaussianLikelihood(prior, noise_constraint=least)
 
-    def set_prior(self, model: DenseGP, times: Tensor) -> None:
+    def set_prior(self, model: TimeVaryingGP, times: Tensor) -> None:
         """Give a model that learns how fast it drifts a prior over that, in rounds.
 
         The median of the prior becomes its value. From few observations the likelihood alone often

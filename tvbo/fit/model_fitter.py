@@ -19,7 +19,7 @@ from gpytorch.means import Mean, ZeroMean
 from gpytorch.priors import LogNormalPrior
 from torch import Generator, Tensor
 
-from tvbo.fit.drift import DenseGP, Drift, Form
+from tvbo.fit.drift import Drift, Form
 from tvbo.fit.fitted_forms import Fitted, ModelPosterior, Posterior
 from tvbo.fit.log_posterior import LEAST_LENGTHSCALE, DefaultForm, LogPosterior
 from tvbo.kernels.context_action import Structure
@@ -192,7 +192,7 @@ class ModelFitter:
         self.transform = standardizer(0.0, 1.0)
         self.fitted = Fitted([None] * len(self.drift.forms))
         self._observations: Observations | None = None
-        self._last_model: DenseGP | None = None
+        self._last_model: TimeVaryingGP | None = None
         self._num_told_at_fit = self._num_told_at_restart = 0
 
     @cached_property
@@ -270,7 +270,7 @@ class ModelFitter:
         return [LogPosterior(form, observations) for form in forms]
 
     @property
-    def last_model(self) -> DenseGP | None:
+    def last_model(self) -> TimeVaryingGP | None:
         """The model of the observations of the last :meth:`fit`, None before the first.
 
         It has standardized outcomes; :attr:`transform` says how they were standardized.
@@ -359,7 +359,7 @@ class ModelFitter:
             deviation = math.sqrt(SIGNAL_TO_NOISE * (noise or 0.0)) or largest or 1.0
         return standardizer(mean, deviation)
 
-    def _built(self, observations: Observations, form: Form, unit: float) -> DenseGP:
+    def _built(self, observations: Observations, form: Form, unit: float) -> TimeVaryingGP:
         """Return the model of standardized observations, with the defaults of what is learned.
 
         Args:
@@ -396,7 +396,7 @@ class ModelFitter:
             "outcome_transform": None,
             "input_transform": input_transform,
         }
-        model: DenseGP
+        model: TimeVaryingGP
         if self._has_parts:
             action_kernel = _in_unit(self.action_kernel, unit)
             # A product has the unit of its factors only once.

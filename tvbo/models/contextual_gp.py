@@ -13,16 +13,15 @@ from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scal
 from botorch.utils.datasets import SupervisedDataset
 from botorch.utils.types import DEFAULT
 from botorch.utils.types import _DefaultType as DefaultType
-from gpytorch.constraints import GreaterThan, Interval
+from gpytorch.constraints import GreaterThan
 from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
-from gpytorch.priors import Prior
 from torch import Size, Tensor
 
 from tvbo.kernels import ContextActionKernel, TemporalKernel
 from tvbo.kernels.context_action import Structure
-from tvbo.models.time_varying_gp import TimeVaryingGP, check_training_data
+from tvbo.models.time_varying_gp import TimeVaryingGP
 from tvbo.spaces.observations import split_context
 
 
@@ -57,8 +56,6 @@ class ContextualGP(TimeVaryingGP):
             :class:`tvbo.kernels.CovarianceMatrixKernel` (known covariance) or
             :class:`tvbo.kernels.TaskKernel` (learned).
         forgetting_rate: ε per unit of time, in [0, 1]; None learns it.
-        forgetting_rate_prior: Prior over a learned ε.
-        forgetting_rate_constraint: Constraint on a learned ε; default [1e-6, 1 - 1e-4].
         temporal_kernel: Kernel over time in place of forgetting with ε, without ``active_dims``;
             or a list of them, whose sum with learned amplitudes takes that place. For parts with
             kernels of their own, give a :class:`tvbo.models.TimeVaryingGP` a list of
@@ -68,7 +65,7 @@ class ContextualGP(TimeVaryingGP):
         InputDataError: if X or Y holds a NaN or an infinity, or a task does not exist.
         BotorchTensorDimensionError: if no column is left for actions, or shapes disagree.
         ValueError: if columns overlap, ε lies outside [0, 1], ``structure`` is unknown, or an
-            argument about forgetting or time is given without a ``time_feature``; and as in
+            forgetting or a temporal kernel is given without a ``time_feature``; and as in
             :class:`tvbo.models.TimeVaryingGP`.
 
     Example:
@@ -94,11 +91,8 @@ class ContextualGP(TimeVaryingGP):
         action_kernel: Kernel | None = None,
         context_kernel: Kernel | None = None,
         forgetting_rate: float | Tensor | None = None,
-        forgetting_rate_prior: Prior | None = None,
-        forgetting_rate_constraint: Interval | None = None,
         temporal_kernel: TemporalKernel | Sequence[TemporalKernel] | None = None,
     ):
-        check_training_data(train_X, train_Y, train_Yvar)
         action, context, time = split_context(context_features, time_feature, train_X.shape[-1])
         _, batch_shape = self.get_batch_dimensions(train_X=train_X, train_Y=train_Y)
         # Indices among the columns that are not time, which a TimeVaryingGP passes to the kernel.
@@ -123,8 +117,6 @@ class ContextualGP(TimeVaryingGP):
             mean_module=mean_module,
             outcome_transform=outcome_transform,
             input_transform=input_transform,
-            forgetting_rate_prior=forgetting_rate_prior,
-            forgetting_rate_constraint=forgetting_rate_constraint,
             temporal_kernel=temporal_kernel,
         )
         with torch.no_grad():

@@ -21,7 +21,6 @@ from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel, ScaleKernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
 from gpytorch.mlls import MarginalLogLikelihood
-from gpytorch.priors import Prior
 from torch import Tensor
 
 from tvbo.kernels.batch import BatchKernel, ColumnKernel
@@ -64,11 +63,9 @@ class TimeVaryingGP(SingleTaskGP):
         mean_module: As in :class:`SingleTaskGP`.
         outcome_transform: As in :class:`SingleTaskGP`: ``Standardize`` unless None is given.
         input_transform: As in :class:`SingleTaskGP`.
-        forgetting_rate_prior: Prior over a learned ε.
-        forgetting_rate_constraint: Constraint on a learned ε; default [1e-6, 1 - 1e-4]. Where the
-            drift is slower than that per unit, state time in a longer unit.
         temporal_kernel: Kernel over time in place of forgetting with ε, such as
-            :class:`tvbo.kernels.TemporalMaternKernel`, without ``active_dims``; or a list of them,
+            :class:`tvbo.kernels.TemporalMaternKernel`, or a decay with a prior or a constraint of
+            its own, without ``active_dims``; or a list of them,
             whose products with ``covar_module`` are added: with one ``covar_module``, each has a
             learned amplitude, and with a list of as many, each has its own.
 
@@ -76,10 +73,9 @@ class TimeVaryingGP(SingleTaskGP):
         InputDataError: if X or Y holds a NaN or an infinity.
         BotorchTensorDimensionError: if there is no column besides time, or shapes disagree.
         TypeError: if ``temporal_kernel`` holds another kernel.
-        ValueError: if ``forgetting_rate`` lies outside [0, 1], is given with a prior or a
-            constraint, which only a learned rate can use, or any of these or a ``temporal_kernel``
-            without a time column; if ``temporal_kernel`` is given beside any of these, has
-            ``active_dims``, or does not go with ``covar_module``.
+        ValueError: if ``forgetting_rate`` lies outside [0, 1]; if it and ``temporal_kernel`` are
+            both given, or one without a time column; if ``temporal_kernel`` has ``active_dims``, or
+            does not go with ``covar_module``.
 
     Example:
         >>> train_X = torch.rand(20, 3, dtype=torch.float64)  # [x1, x2, t]
@@ -100,22 +96,18 @@ class TimeVaryingGP(SingleTaskGP):
         mean_module: Mean | None = None,
         outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
         input_transform: InputTransform | None = None,
-        forgetting_rate_prior: Prior | None = None,
-        forgetting_rate_constraint: Interval | None = None,
         temporal_kernel: TemporalKernel | Sequence[TemporalKernel] | None = None,
     ):
         check_training_data(train_X, train_Y, train_Yvar)
         time_column, other_columns = None, list(range(train_X.shape[-1]))
         if time_feature is not None:
             time_column, other_columns = split_time(time_feature, train_X.shape[-1])
-        temporal = (forgetting_rate, forgetting_rate_prior, forgetting_rate_constraint)
-        given = any(each is not None for each in temporal)
-        has_kernel = temporal_kernel is not None
-        if (given and has_kernel) or (time_feature is None and (given or has_kernel)):
+        given = [each for each in (forgetting_rate, temporal_kernel) if each is not None]
+        if len(given) > (time_feature is not None):
             raise ValueError(
-                "Expected either a temporal_kernel, or forgetting_rate, its prior or its "
-                f"constraint, and a time_feature beside it. Got time_feature={time_feature}, "
-                f"forgetting_rate={forgetting_rate}, temporal_kernel={temporal_kernel}."
+                "Expected forgetting_rate or temporal_kernel, and a time_feature beside it. Got "
+                f"time_feature={time_feature}, forgetting_rate={forgetting_rate}, "
+                f"temporal_kernel={temporal_kernel}."
             )
         if temporal_kernel is None and not isinstance(covar_module, Kernel | None):
             raise ValueError(
@@ -131,7 +123,7 @@ class TimeVaryingGP(SingleTaskGP):
             covar_module = ColumnKernel(covar_module, other_columns)
         else:
             if temporal_kernel is None:
-                temporal_kernel = make_temporal_kernel(*temporal, batch_shape=batch_shape)
+                temporal_kernel = make_temporal_kernel(forgetting_rate, batch_shape)
             covar_module = make_drifting_kernel(
                 covar_module, temporal_kernel, other_columns, time_column, batch_shape
             )
@@ -231,39 +223,25 @@ def check_training_data(train_X: Tensor, train_Y: Tensor, train_Yvar: Tensor | N
 
 
 def make_temporal_kernel(
-    forgetting_rate: float | Tensor | None,
-    forgetting_rate_prior: Prior | None = None,
-    forgetting_rate_constraint: Interval | None = None,
-    batch_shape: torch.Size | None = None,
+    forgetting_rate: float | Tensor | None, batch_shape: torch.Size | None = None
 ) -> TemporalDecayKernel:
     """Build a temporal kernel whose ε is learned, or fixed if it is given.
 
     Args:
         forgetting_rate: A fixed ε in [0, 1]; None learns it.
-        forgetting_rate_prior: Prior over a learned ε.
-        forgetting_rate_constraint: Constraint on a learned ε.
         batch_shape: Batch shape of the kernel.
 
     Raises:
-        ValueError: if a fixed ε is given with a prior or a constraint, or lies outside [0, 1].
+        ValueError: if a fixed ε lies outside [0, 1].
     """
-    fixed = forgetting_rate is not None
-    if fixed and not (forgetting_rate_prior is None and forgetting_rate_constraint is None):
-        raise ValueError(
-            "A fixed forgetting_rate takes no prior and no constraint. "
-            f"Got forgetting_rate={forgetting_rate} with one; pass None to learn it."
-        )
+    constraint = None if forgetting_rate is None else Interval(0.0, 1.0, transform=None)
     kernel: TemporalDecayKernel = TemporalDecayKernel(
-        forgetting_rate_prior=forgetting_rate_prior,
-        forgetting_rate_constraint=(
-            Interval(0.0, 1.0, transform=None) if fixed else forgetting_rate_constraint
-        ),
-        batch_shape=batch_shape,
-    ).to(torch.float64)
+        forgetting_rate_constraint=constraint, batch_shape=batch_shape
+    ).double()
     if forgetting_rate is not None:
         rate = check_forgetting_rate(forgetting_rate)
         kernel.forgetting_rate = rate.expand_as(kernel.raw_forgetting_rate)
-        kernel.raw_forgetting_rate.requires_grad_(False)
+        kernel.requires_grad_(False)
     return kernel
 
 

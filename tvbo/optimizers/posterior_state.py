@@ -11,9 +11,8 @@ import torch
 from botorch.models.model import Model
 from torch import Generator, Tensor
 
-from tvbo.fit.drift import DenseGP
 from tvbo.fit.model_fitter import EACH_ROUND, ModelFitter, RefitNever
-from tvbo.models import EnsembleGP, StreamingGP
+from tvbo.models import EnsembleGP, StreamingGP, TimeVaryingGP
 from tvbo.models.one_output import OneOutputModel
 from tvbo.models.scale import MIN_NOISE, StandardizedModel, marginals, standardized
 from tvbo.optimizers.pending import Pending
@@ -50,11 +49,11 @@ class PosteriorState(ABC):
         return None if self._held is None else self._held.in_user_units()
 
     @property
-    def dense(self) -> DenseGP:
+    def dense(self) -> TimeVaryingGP:
         """The dense model with the newest hyperparameters, of the observations of the last fit."""
         assert self.fitter.last_model is not None
         dense = StandardizedModel(self.fitter.last_model, self.fitter.transform)
-        return cast(DenseGP, dense.in_user_units())
+        return cast(TimeVaryingGP, dense.in_user_units())
 
     def update(self, observations: Observations, num_told: int, generator: Generator) -> None:
         """Fit the hyperparameters if that is due.
@@ -300,7 +299,7 @@ class StreamingState(PosteriorState):
         super().__init__(fitter, tol)
         self.choices = choices
         # The model of the last fit without observations, whose covariances all others share.
-        self._prior: tuple[DenseGP, StreamingGP] | None = None
+        self._prior: tuple[TimeVaryingGP, StreamingGP] | None = None
 
     def drop(self, observations: Observations, keep: Tensor, t: float) -> None:
         """Forget observations, unless they have lost their weight and are forgotten already.
@@ -389,7 +388,7 @@ def _match(model: StreamingGP, rows: Tensor) -> tuple[Tensor, Tensor]:
     return torch.tensor(found, dtype=torch.long), torch.tensor(lost, dtype=torch.long)
 
 
-def _weights(rows: Tensor, t: float, dense: DenseGP) -> Tensor:
+def _weights(rows: Tensor, t: float, dense: TimeVaryingGP) -> Tensor:
     r"""Return what rows ``n x d`` weigh at a time, ``n``, by the kernel that forgets least."""
     age = t - rows[:, -1]
     each = [kernel.weight(age) for kernel in dense.temporal_kernels]

@@ -21,8 +21,9 @@ from tvbo.evaluation.diagnosis.recorded_run import (
     Source,
     recorded_run,
 )
-from tvbo.fit.drift import DenseGP, describe_form, half_life
+from tvbo.fit.drift import describe_form, half_life
 from tvbo.kernels import TemporalKernel
+from tvbo.models import TimeVaryingGP
 from tvbo.models.at_bounds import parameters_at_bounds
 from tvbo.models.raw import raw_row_kernel
 from tvbo.optimizers import GPOptimizer, Optimizer, RefitNever, Trial
@@ -188,7 +189,7 @@ def _predicted(optimizer: GPOptimizer, trial: Trial, number: int, num_told: int)
     )
 
 
-def read_parameters(model: DenseGP, names: Sequence[str], row: Tensor) -> dict[str, float]:
+def read_parameters(model: TimeVaryingGP, names: Sequence[str], row: Tensor) -> dict[str, float]:
     """Return length-scales, rates and prior standard deviation of a model in the user's units.
 
     Args:
