@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import deepcopy
-from typing import Any
 
 import torch
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
-from botorch.utils.datasets import SupervisedDataset
 from botorch.utils.types import DEFAULT
 from botorch.utils.types import _DefaultType as DefaultType
 from gpytorch.constraints import GreaterThan
@@ -131,41 +128,6 @@ class ContextualGP(TimeVaryingGP):
             columns = columns.kernels[0]
         kernel: ContextActionKernel = columns.base_kernel
         return kernel
-
-    @classmethod
-    def construct_inputs(
-        cls,
-        training_data: SupervisedDataset,
-        time_feature: int | None = None,
-        forgetting_rate: float | Tensor | None = None,
-        temporal_kernel: TemporalKernel | Sequence[TemporalKernel] | None = None,
-        *,
-        context_features: Sequence[int] = (),
-        structure: Structure = "product",
-        action_kernel: Kernel | None = None,
-        context_kernel: Kernel | None = None,
-    ) -> dict[str, Any]:
-        """Return constructor arguments from a data set, as Ax needs them to build models.
-
-        Args:
-            training_data: A :class:`SupervisedDataset` with contexts among the features.
-            time_feature: Index of the time column, or None.
-            forgetting_rate: A fixed ε, or None to learn it.
-            temporal_kernel: Kernel over time, or several, copied.
-            context_features: Indices of the context columns.
-            structure: ``"product"``, ``"additive"`` or ``"both"``.
-            action_kernel: Kernel over the action columns, copied, since Ax builds several models.
-            context_kernel: The same for the context columns.
-        """
-        return {
-            **super().construct_inputs(
-                training_data, time_feature, forgetting_rate, temporal_kernel
-            ),
-            "context_features": context_features,
-            "structure": structure,
-            "action_kernel": deepcopy(action_kernel),
-            "context_kernel": deepcopy(context_kernel),
-        }
 
 
 def default_kernel(num_columns: int, structure: Structure, batch_shape: Size) -> Kernel:

@@ -182,27 +182,15 @@ class TimeVaryingGP(SingleTaskGP):
         return fitted
 
     @classmethod
-    def construct_inputs(
-        cls,
-        training_data: SupervisedDataset,
-        time_feature: int | None = -1,
-        forgetting_rate: float | Tensor | None = None,
-        temporal_kernel: TemporalKernel | Sequence[TemporalKernel] | None = None,
-    ) -> dict[str, Any]:
+    def construct_inputs(cls, training_data: SupervisedDataset, **options: Any) -> dict[str, Any]:
         """Return constructor arguments from a data set, as Ax needs them to build models.
 
         Args:
-            training_data: A :class:`SupervisedDataset` with time among the features.
-            time_feature: Index of the time column, or None.
-            forgetting_rate: A fixed ε, or None to learn it.
-            temporal_kernel: Kernel over time, or several, copied, since Ax builds several models.
+            training_data: A :class:`SupervisedDataset` with time and contexts among the features.
+            **options: Other arguments of the constructor; kernels are copied, since Ax builds
+                several models.
         """
-        return {
-            **super().construct_inputs(training_data=training_data),
-            "time_feature": time_feature,
-            "forgetting_rate": forgetting_rate,
-            "temporal_kernel": deepcopy(temporal_kernel),
-        }
+        return {**super().construct_inputs(training_data=training_data), **deepcopy(options)}
 
 
 def check_training_data(train_X: Tensor, train_Y: Tensor, train_Yvar: Tensor | None) -> None:
