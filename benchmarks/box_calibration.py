@@ -37,7 +37,7 @@ def one(job: tuple[float, int]) -> list[bool]:
         row = problem.layout.rows(trial.X, float(t))
         outcome = problem(row).item()
         model = optimizer.model
-        if isinstance(model, EnsembleGP) and model.sets is not None:
+        if isinstance(model, EnsembleGP) and len(model.weights) > 1:
             predicted = model.posterior(row, observation_noise=True)
             error = (outcome - predicted.mean.item()) / predicted.variance.sqrt().item()
             held.append(abs(error) <= BAND)

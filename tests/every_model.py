@@ -83,6 +83,7 @@ def averaged(seed=0):
         lengthscales=torch.tensor([[0.2, 0.5], [0.7, 0.4]], dtype=torch.float64),
         rates=-0.5 * torch.tensor([0.02, 0.3], dtype=torch.float64).neg().log1p(),
         is_smooth=torch.zeros(2, dtype=torch.float64),
+        variance=torch.ones(2, dtype=torch.float64),
         mean=torch.tensor([-0.4, 0.6], dtype=torch.float64),
         noise=torch.tensor([NOISE, 2 * NOISE], dtype=torch.float64),
         log_weights=torch.tensor([-1.0, -1.5], dtype=torch.float64),

@@ -39,6 +39,7 @@ def make_model(lengthscales, dim=2, bounds=BOUNDS):
         lengthscales=lengthscales * (bounds[1] - bounds[0]),
         rates=torch.full((s,), -0.5 * math.log1p(-0.02), dtype=torch.float64),
         is_smooth=torch.zeros(s, dtype=torch.float64),
+        variance=torch.ones(s, dtype=torch.float64),
         mean=torch.zeros(s, dtype=torch.float64),
         noise=torch.full((s,), 0.1, dtype=torch.float64),
         log_weights=torch.arange(s, dtype=torch.float64),

@@ -43,6 +43,7 @@ def make_sets() -> HyperparameterSets:
         lengthscales=torch.linspace(0.2, 1.5, 10).double().view(5, 2),
         rates=torch.cat([decay, 5**0.5 / torch.tensor(LENGTHSCALES, dtype=torch.float64)]),
         is_smooth=torch.tensor([0, 0, 1, 1, 1], dtype=torch.float64),
+        variance=torch.ones(5, dtype=torch.float64),
         mean=torch.linspace(-0.4, 0.6, 5).double(),
         noise=torch.linspace(0.05, 0.4, 5).double(),
         log_weights=torch.tensor([-3.0, -2.0, -3.0, -2.5, -2.0], dtype=torch.float64),

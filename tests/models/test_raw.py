@@ -5,8 +5,10 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, UnsupportedError
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Log, Normalize, Warp
+from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.means import ConstantMean, ZeroMean
 
+from tvbo.kernels import TemporalDecayKernel, TemporalMaternKernel
 from tvbo.models import ContextualGP, EnsembleGP, TimeVaryingGP
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
@@ -50,6 +52,42 @@ def test_from_a_contextual_model(transforms, drifting):
     one, two = (each.distribution.covariance_matrix for each in (got, expected))
     torch.testing.assert_close(one, two, rtol=0, atol=1e-8)
     assert EnsembleGP.from_model(plain, noise_variance=0.5).noise_variance == 0.5
+
+
+@pytest.mark.parametrize("temporal", [TemporalDecayKernel, lambda: TemporalMaternKernel(nu=2.5)])
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        lambda: RBFKernel(),
+        lambda: ScaleKernel(RBFKernel(ard_num_dims=3)),
+        lambda: ScaleKernel(MaternKernel(nu=2.5, ard_num_dims=3)),
+    ],
+)
+@pytest.mark.parametrize("scaled", [False, True])
+def test_common_kernels_have_a_closed_form(kernel, temporal, scaled):
+    X, Y = data(25)
+    given = kernel()
+    if isinstance(given, ScaleKernel):
+        given.outputscale, given.base_kernel.lengthscale = 2.0, torch.tensor([0.2, 0.5, 1.5])
+    bounds = torch.tensor([[-1.0, 0.0, 0.0], [2.0, 1.0, 4.0]])
+    plain = TimeVaryingGP(
+        X,
+        5 + 3 * Y,
+        covar_module=given,
+        temporal_kernel=temporal(),
+        mean_module=ConstantMean(),
+        input_transform=Normalize(3, indices=[0, 1, 2], bounds=bounds) if scaled else None,
+        **({} if scaled else {"outcome_transform": None}),
+    ).eval()
+    plain.mean_module.initialize(constant=0.3)
+    model = EnsembleGP.from_model(plain).condition_on_observations(X, 5 + 3 * Y)
+    assert model.is_closed_form
+    with torch.no_grad():
+        for rows in (AHEAD, AHEAD.unsqueeze(-2)):
+            got, expected = (each.posterior(rows) for each in (model, plain))
+            torch.testing.assert_close(got.mean, expected.mean, rtol=1e-8, atol=1e-8)
+            one, two = (each.distribution.covariance_matrix for each in (got, expected))
+            torch.testing.assert_close(one, two, rtol=1e-8, atol=1e-8)
 
 
 def test_from_a_plain_model_without_observations():

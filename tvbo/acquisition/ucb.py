@@ -41,8 +41,8 @@ class UCB:
     Args:
         beta: Schedule of β by round number.
         edge_correction: Whether an outcome near the edge of a box counts for less, as in
-            :class:`EdgeCorrectedUCB`. It is left out for a finite set, and for models without
-            learned hyperparameters that are averaged, also for fantasies of one.
+            :class:`EdgeCorrectedUCB`. It is left out for a finite set, and for models without a
+            closed form, also for fantasies of one.
     """
 
     beta: BetaSchedule
@@ -51,13 +51,9 @@ class UCB:
     def __call__(self, model: Model, ask_context: AskContext) -> AcquisitionFunction:
         """Return the acquisition function for this round."""
         beta, space = self.beta(ask_context.round), ask_context.search_space
-        if (
-            self.edge_correction
-            and isinstance(model, EnsembleGP)
-            and model.is_closed_form
-            and isinstance(space, Box | MixedSpace)
-        ):
-            return EdgeCorrectedUCB(model, beta, space)
+        is_searched = isinstance(space, Box | MixedSpace)
+        if is_searched and isinstance(model, EnsembleGP) and model.is_closed_form:
+            return EdgeCorrectedUCB(model, beta, space if self.edge_correction else None)
         return UpperConfidenceBound(model, beta=beta)
 
 
@@ -190,7 +186,7 @@ class EdgeCorrectedUCB(AnalyticAcquisitionFunction):
     Args:
         model: The model.
         beta: β.
-        search_space: The box, or a set with integers and categories.
+        search_space: The box, or a set with integers and categories; None for no correction.
         posterior_transform: A weight and an offset of the outcome, such as the weight -1 of one to
             be minimized; None leaves it as it is.
 
@@ -203,7 +199,7 @@ class EdgeCorrectedUCB(AnalyticAcquisitionFunction):
         self,
         model: EnsembleGP,
         beta: float,
-        search_space: SearchSpace,
+        search_space: SearchSpace | None,
         posterior_transform: PosteriorTransform | None = None,
     ):
         super().__init__(model, posterior_transform=posterior_transform)
@@ -220,7 +216,7 @@ class EdgeCorrectedUCB(AnalyticAcquisitionFunction):
                     f"Expected the weight of one outcome. Got {weights.tolist()}."
                 )
             self._weight, self._offset = weights.item(), float(posterior_transform.offset)
-        self.share = ShareInside(model, search_space)
+        self.share = None if search_space is None else ShareInside(model, search_space)
 
     @t_batch_mode_transform(expected_q=1)  # type: ignore[arg-type]
     def forward(self, X: Tensor) -> Tensor:
@@ -237,17 +233,20 @@ class EdgeCorrectedUCB(AnalyticAcquisitionFunction):
     def _stacked(self, X: Array, with_gradients: bool) -> tuple[Array, Pullback | None]:
         """Return values ``1 x b`` and what differentiates them, or None."""
         moments, from_moments = cast(EnsembleGP, self.model).moments(X, with_gradients)
-        share, from_share = self.share.evaluate(X, with_gradients)
         mean, variance = moments
+        share, from_share = np.ones((1, len(X))), None
+        if self.share is not None:
+            share, from_share = self.share.evaluate(X, with_gradients)
         # The weight's square of the variance.
         bonus = abs(self._weight) * np.sqrt(self.beta * share[0] * variance)
         values = self._weight * mean + self._offset + bonus
-        if from_moments is None or from_share is None:
+        if from_moments is None:
             return values[None], None
 
         def pullback(by_values: Array) -> Array:
             by_logarithm = 0.5 * bonus * by_values
             by_moments = np.concatenate([self._weight * by_values, by_logarithm / variance])
-            return from_moments(by_moments) + from_share(by_logarithm / share)
+            gradient = from_moments(by_moments)
+            return gradient if from_share is None else gradient + from_share(by_logarithm / share)
 
         return values[None], pullback

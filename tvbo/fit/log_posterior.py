@@ -369,6 +369,7 @@ class LogPosterior:
             lengthscales=numbers[:, :d].repeat_interleave(self.form.widths, -1) * self.form.ranges,
             rates=rates,
             is_smooth=torch.full_like(rates, self.form.is_smooth),
+            variance=torch.ones_like(rates),
             mean=torch.tensor(means, dtype=torch.float64),
             noise=noise,
             log_weights=torch.tensor(log_weights, dtype=torch.float64),

@@ -8,14 +8,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from gpytorch.kernels import Kernel, MaternKernel, RBFKernel
+from botorch.models import SingleTaskGP
+from gpytorch.kernels import Kernel, MaternKernel, ProductKernel, RBFKernel, ScaleKernel
+from gpytorch.means import ConstantMean, ZeroMean
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import Module
 
-from tvbo.kernels import TemporalKernel, TemporalMaternKernel
+from tvbo.kernels import TemporalDecayKernel, TemporalKernel, TemporalMaternKernel
 from tvbo.kernels.batch import ColumnKernel
+from tvbo.kernels.temporal import decay_exponent
+from tvbo.models.scale import outcome_scale
 from tvbo.models.time_varying_gp import make_temporal_kernel
 
 Array = NDArray[np.float64]
@@ -106,6 +110,7 @@ class HyperparameterSets:
         rates: What time differences are multiplied by, ``s``: :math:`-\ln(1 - \varepsilon) / 2` of
             exponential decay, :math:`\sqrt 5 / \ell` of Matérn-5/2.
         is_smooth: 1 where the kernel over time is Matérn-5/2, 0 for decay, ``s``.
+        variance: Variance of the function, ``s``.
         mean: Prior mean, ``s``.
         noise: Variance of the noise, ``s``.
         log_weights: Logarithms of what each counts, up to a constant, ``s``.
@@ -115,9 +120,55 @@ class HyperparameterSets:
     lengthscales: Tensor
     rates: Tensor
     is_smooth: Tensor
+    variance: Tensor
     mean: Tensor
     noise: Tensor
     log_weights: Tensor
+
+    @classmethod
+    def of(cls, model: SingleTaskGP, noise_variance: float) -> HyperparameterSets | None:
+        """Return the hyperparameters of a model in raw units; None if it has another form.
+
+        Args:
+            model: A model of one output without a batch, whose transforms are linear.
+            noise_variance: Variance of the noise in raw units.
+        """
+        kernel, mean = model.covar_module, model.mean_module
+        is_product = isinstance(kernel, ProductKernel) and len(kernel.kernels) == 2
+        if not is_product or not isinstance(mean, ZeroMean | ConstantMean):
+            return None
+        over_space, over_time = (getattr(each, "base_kernel", each) for each in kernel.kernels)
+        d, (shift, scale) = kernel.kernels[0].active_dims.numel(), outcome_scale(model)
+        variance = torch.full((1,), scale**2, dtype=torch.float64)
+        while isinstance(over_space, ScaleKernel) and over_space.active_dims is None:
+            variance = variance * over_space.outputscale.detach()
+            over_space = over_space.base_kernel
+        is_matern = isinstance(over_space, MaternKernel) and over_space.nu == 2.5
+        if (
+            not (is_matern or isinstance(over_space, RBFKernel))
+            or over_space.active_dims is not None
+        ):
+            return None
+        if isinstance(over_time, TemporalDecayKernel):
+            rates = -decay_exponent(over_time.forgetting_rate.detach()).view(1)
+        elif isinstance(over_time, TemporalMaternKernel) and over_time.nu == 2.5:
+            rates = 5**0.5 / over_time.lengthscale.detach().view(1)
+        else:
+            return None
+        # One unit of each raw column in units of the model.
+        rows = torch.stack([torch.zeros(d + 1), torch.ones(d + 1)]).to(variance)
+        units = model.transform_inputs(rows).diff(dim=0)
+        constant = getattr(mean, "constant", variance.new_zeros(1)).detach().view(1)
+        return cls(
+            kernel=type(over_space).__name__,
+            lengthscales=over_space.lengthscale.detach() / units[:, :-1],
+            rates=rates * units[:, -1],
+            is_smooth=torch.full_like(rates, isinstance(over_time, TemporalMaternKernel)),
+            variance=variance,
+            mean=shift + scale * constant,
+            noise=torch.full_like(variance, noise_variance),
+            log_weights=torch.zeros_like(variance),
+        )
 
     @classmethod
     def joined(cls, parts: Sequence[HyperparameterSets], least_weight: float) -> HyperparameterSets:
@@ -146,10 +197,12 @@ class EnsembleKernel(Module):
 
     Attributes:
         inverse_lengthscales: ``s x d``.
+        variance: Variance of the function, ``s``.
         form: Name of the form over the columns other than time.
     """
 
     inverse_lengthscales: Tensor
+    variance: Tensor
     _rates: Tensor
     _is_smooth: Tensor
 
@@ -160,6 +213,7 @@ class EnsembleKernel(Module):
         # That of ε = 1 times a lag would overflow.
         self.register_buffer("_rates", sets.rates.clamp_max(1e150))
         self.register_buffer("_is_smooth", sets.is_smooth)
+        self.register_buffer("variance", sets.variance)
 
     def forward(self, X1: Tensor, X2: Tensor) -> Tensor:
         """Return covariances of rows ``... x q x d`` and ``... x p x d``, ``s x ... x q x p``."""
@@ -181,8 +235,8 @@ class EnsembleKernel(Module):
             with_gradients: Whether to return what takes derivatives by the covariances to those by
                 the differences of the rows, ``d x ... x q x p``.
         """
-        held = self.inverse_lengthscales, self._rates, self._is_smooth
-        inverses, rates, is_smooth = (each.numpy(force=True) for each in held)
+        held = self.inverse_lengthscales, self._rates, self._is_smooth, self.variance
+        inverses, rates, is_smooth, variance = (each.numpy(force=True) for each in held)
         inverse_squares = np.square(inverses)
         # Columns first, so that what is added up or multiplied lies side by side.
         first, second = (X.transpose(X.ndim - 1, *range(X.ndim - 1)) for X in (X1, X2))
@@ -196,9 +250,9 @@ class EnsembleKernel(Module):
             times = times[..., :1]  # In a search, all rows have the same.
         lags = times[..., :, None] - second[-1][..., None, :]
         shape = (len(rates), *(1 for _ in lags.shape))
-        rates, is_smooth = rates.reshape(shape), is_smooth.reshape(shape)
+        rates, is_smooth, variance = (each.reshape(shape) for each in (rates, is_smooth, variance))
         x = np.minimum(rates * np.abs(lags), LARGEST_LAG)
-        decay = _exp(-x)
+        decay = variance * _exp(-x)
         in_time = (1 + is_smooth * (x + x * x / 3)) * decay
         covar = in_space * in_time
         if slope is None:
@@ -222,7 +276,8 @@ class EnsembleKernel(Module):
         over_space = (RBFKernel if self.form == "RBFKernel" else MaternKernel)(**options).double()
         over_space.lengthscale = self.inverse_lengthscales[i].reciprocal()
         over_time = temporal_kernel(self._rates[i], self._is_smooth[i])
-        kernel: Kernel = over_space * ColumnKernel(over_time, [len(columns)])
+        kernel = ScaleKernel(over_space * ColumnKernel(over_time, [len(columns)])).double()
+        kernel.outputscale = self.variance[i]
         return kernel.requires_grad_(False)
 
 

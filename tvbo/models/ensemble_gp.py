@@ -228,7 +228,7 @@ class EnsembleGP(OneOutputModel):
 
     Attributes:
         mean_module: Prior mean over rows; None is zero. Of several sets there is none.
-        sets: Kernel by each set in closed form, of :meth:`from_sets`; else None.
+        sets: Kernel by each set in closed form, where they have one; else None.
         weights: Weights of the sets, ``s``, which sum to one.
 
     Example:
@@ -279,13 +279,14 @@ class EnsembleGP(OneOutputModel):
             raise UnsupportedError(
                 f"Expected Normalize or no input transform. Got {type(transform).__name__}."
             )
-        new = cls(
-            raw_row_kernel(model),
-            raw_noise_variance(model) if noise_variance is None else noise_variance,
-            mean_module=raw_mean(model),
-        )
-        (X,) = model.train_inputs
-        new._factor = new._factor._replace(X=X.new_empty(0, X.shape[-1], dtype=torch.float64))
+        kernel, noise = raw_row_kernel(model), noise_variance
+        if noise is None:
+            noise = raw_noise_variance(model)
+        X = model.train_inputs[0].detach().reshape(-1, model.train_inputs[0].shape[-1])[:0].double()
+        if (sets := HyperparameterSets.of(model, noise)) is not None:
+            return cls.from_sets(sets, X, X[:, :1]).to(X.device)
+        new = cls(kernel, noise, mean_module=raw_mean(model))
+        new._factor = new._factor._replace(X=X)
         return new.to(X.device)
 
     @classmethod
@@ -443,15 +444,17 @@ class EnsembleGP(OneOutputModel):
             parts = np.array_split(X, -(-len(X) // ROWS_AT_ONCE))
             return np.concatenate([self.moments(part, False)[0] for part in parts], axis=-1), None
         assert self.sets is not None
-        held = self.weights, self._set_mean, self._factor
-        weights, prior_mean, factor = _mapped(held, lambda tensor: tensor.numpy(force=True))
+        held = self.weights, self._set_mean, self.sets.variance, self._factor
+        weights, prior_mean, prior_variance, factor = _mapped(
+            held, lambda tensor: tensor.numpy(force=True)
+        )
         covar, from_covar = self.sets.evaluate(X, factor.X, with_gradients)
         V = factor.whiten(covar)
         means = (V @ factor.innovations[..., None])[..., 0] + prior_mean[:, None]
         mean = weights @ means
         deviations = means - mean
         reduction = np.einsum("sbn,sbn->sb", V, V)
-        variances = 1 - reduction + np.square(deviations)
+        variances = prior_variance[:, None] - reduction + np.square(deviations)
         variance = weights @ variances
         moments = np.array([mean, variance.clip(LEAST_VARIANCE)])
         if from_covar is None:
@@ -639,9 +642,11 @@ class EnsembleGP(OneOutputModel):
 
     def _prior_variance(self, X: Tensor) -> Tensor:
         """Return prior variances of rows ``... x q x d`` by each set, ``... x s x q``."""
+        variance: Tensor
         if self.sets is not None:
-            return self.weights.new_ones(()).expand(*X.shape[:-2], len(self.weights), X.shape[-2])
-        variance: Tensor = to_dense(self.covar_module(X, diag=True))
+            variance = self.sets.variance.unsqueeze(-1)
+            return variance.expand(*X.shape[:-2], -1, X.shape[-2])
+        variance = to_dense(self.covar_module(X, diag=True))
         return variance.unsqueeze(-2)
 
     def _prior_mean(self, X: Tensor) -> Tensor:

@@ -403,7 +403,7 @@ class GPOptimizer(Optimizer):
             )
         ask_context = self._ask_context(t, context, search_space, copy_of(self.generator))
         # The posterior mean, which has a closed form where the upper bound has one.
-        mean = UCB(ConstantBeta(0.0), edge_correction=True)
+        mean = UCB(ConstantBeta(0.0))
         acq_function = mean(self._newest[0].model, ask_context)
         acq_function = allowed(acq_function, self._feasibility, ask_context)
         X = maximize(acq_function, search_space, ask_context, copy_of(self.generator))
