@@ -16,8 +16,8 @@ import torch
 from evidence import draw
 from shared import parser, show
 
-from tvbo.kernels import CovarianceMatrixKernel, empirical_covariance
-from tvbo.logs import fit_panel
+from tvbo.kernels import CovarianceMatrixKernel
+from tvbo.logs import empirical_covariance, fit_panel
 from tvbo.logs.dataset import DriftLog
 from tvbo.logs.dense import DenseLikelihood
 from tvbo.logs.panel import panel_rows

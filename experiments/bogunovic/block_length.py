@@ -11,7 +11,8 @@ from torch import Tensor
 
 from tvbo.acquisition.ucb import BetaSchedule
 from tvbo.evaluation import run
-from tvbo.kernels import CovarianceMatrixKernel, empirical_covariance
+from tvbo.kernels import CovarianceMatrixKernel
+from tvbo.logs import empirical_covariance
 from tvbo.recipes import r_gp_ucb
 from tvbo.test_functions import PanelProblem
 from tvbo.values import as_numbers

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from tvbo.kernels import CovarianceMatrixKernel, empirical_covariance
+from tvbo.kernels import CovarianceMatrixKernel
+from tvbo.logs import empirical_covariance
 
 if TYPE_CHECKING:
     import pandas as pd

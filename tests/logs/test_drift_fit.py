@@ -8,8 +8,8 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from scipy.stats import chi2
 
-from tvbo.kernels import CovarianceMatrixKernel, empirical_covariance
-from tvbo.logs import fit_drift, fit_panel
+from tvbo.kernels import CovarianceMatrixKernel
+from tvbo.logs import empirical_covariance, fit_drift, fit_panel
 from tvbo.logs.dataset import DriftLog
 from tvbo.logs.dense import DenseLikelihood
 from tvbo.logs.panel import panel_rows

@@ -25,9 +25,8 @@ from tvbo.kernels import (
     TaskKernel,
     TemporalDecayKernel,
     TemporalMaternKernel,
-    empirical_covariance,
 )
-from tvbo.logs import DriftFit, fit_drift
+from tvbo.logs import DriftFit, empirical_covariance, fit_drift
 from tvbo.logs.saved import SavedFitError, kernel_from_data, kernel_to_data
 from tvbo.test_functions.drifting_gp import drifting_gp_log
 

@@ -5,7 +5,6 @@ from tvbo.kernels.finite import (
     CovarianceMatrixKernel,
     IdentityKernel,
     TaskKernel,
-    empirical_covariance,
 )
 from tvbo.kernels.temporal import (
     ConstantTemporalKernel,
@@ -25,5 +24,4 @@ __all__ = [
     "TemporalDecayKernel",
     "TemporalKernel",
     "TemporalMaternKernel",
-    "empirical_covariance",
 ]

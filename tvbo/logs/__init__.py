@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from tvbo.logs.dataset import Panel
     from tvbo.logs.drift_fit import DriftFitError, fit_drift
     from tvbo.logs.drift_result import DriftFit
+    from tvbo.logs.empirical import empirical_covariance
     from tvbo.logs.groups import fit_drift_by
     from tvbo.logs.panel_fit import fit_panel
     from tvbo.logs.panel_report import PanelFit
@@ -18,6 +19,7 @@ __all__ = [
     "DriftFitError",
     "Panel",
     "PanelFit",
+    "empirical_covariance",
     "fit_drift",
     "fit_drift_by",
     "fit_panel",
@@ -29,6 +31,7 @@ _MODULES = {
     "DriftFitError": "drift_fit",
     "Panel": "dataset",
     "PanelFit": "panel_report",
+    "empirical_covariance": "empirical",
     "fit_drift": "drift_fit",
     "fit_drift_by": "groups",
     "fit_panel": "panel_fit",

@@ -14,11 +14,12 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, ModelFittingE
 from gpytorch.kernels import Kernel, RBFKernel
 from torch import Tensor
 
-from tvbo.kernels import CovarianceMatrixKernel, TemporalKernel, empirical_covariance
+from tvbo.kernels import CovarianceMatrixKernel, TemporalKernel
 from tvbo.logs.blocks import BLOCK, BlockLikelihood
 from tvbo.logs.dataset import DriftLog, Panel, outcome_unit
 from tvbo.logs.dense import DenseLikelihood
 from tvbo.logs.drift_result import DriftFit, drift_fit_of
+from tvbo.logs.empirical import empirical_covariance
 from tvbo.logs.maximize import RATE, LikelihoodMaximizer, Optimum
 from tvbo.logs.outliers import MAX_PANEL, LogModel, clipped, find_outliers
 from tvbo.logs.panel import PanelLikelihood, panel_rows

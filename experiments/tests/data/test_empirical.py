@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from experiments.data.empirical import EmpiricalPanel
-from tvbo.kernels import empirical_covariance
+from tvbo.logs import empirical_covariance
 
 
 def test_the_kernel_is_that_of_the_training_stretch(generator):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
 
-from tvbo.kernels import empirical_covariance
+from tvbo.logs import empirical_covariance
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
 
