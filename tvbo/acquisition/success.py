@@ -10,7 +10,7 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.special import softmax
 from torch import Tensor
 
-from tvbo.models.closed_form import Array, ClosedForm, Pullback
+from tvbo.models.closed_form import Array, ClosedForm, Pullback, exp_
 from tvbo.spaces.observations import Observations
 
 HALF_LIFE = 20.0
@@ -31,6 +31,9 @@ where many do."""
 
 LEAST = 0.01
 """Least probability, since a regression of 0 and 1 does not end at these."""
+
+MAX_ROWS = 128
+"""Number of rows that are evaluated at once."""
 
 LEAST_SQUARE = 1e-12
 """Least squared distance in lengthscales, since there is no gradient at 0."""
@@ -79,11 +82,14 @@ class SuccessModel:
     def evaluate(self, X: Array, with_gradients: bool) -> tuple[Array, Pullback | None]:
         """Return log probabilities, ``1 x b``, at rows ``b x d``, and what differentiates them."""
         X = (X - self._origin) * self._rates
+        if not with_gradients:
+            # In parts, since memory for thousands of choices takes longer than the arithmetic.
+            parts = np.array_split(X, -(-len(X) // MAX_ROWS))
+            found = [self._covar(part)[0] @ self._coefficients for part in parts]
+            return np.log((PRIOR + np.concatenate(found)).clip(LEAST, 1.0))[None], None
         covar, distances = self._covar(X)
         probability = PRIOR + covar @ self._coefficients
         values = np.log(probability.clip(LEAST, 1.0))[None]
-        if not with_gradients:
-            return values, None
 
         def pullback(by_values: Array) -> Array:
             is_inside = (probability > LEAST) & (probability < 1.0)
@@ -100,7 +106,13 @@ class SuccessModel:
 
     def _covar(self, X: Array) -> tuple[Array, Array]:
         """Return the covariances of rows with those of the trials, and the distances, ``b x n``."""
-        one, two = X[:, :-1], self._trials[:, :-1]
-        squares = np.square(one).sum(-1)[:, None] + np.square(two).sum(-1) - 2 * one @ two.T
-        distances = np.sqrt(squares.clip(LEAST_SQUARE))
-        return np.exp(-distances - np.abs(X[:, -1:] - self._trials[:, -1])), distances
+        one, two, times = X[:, :-1], self._trials[:, :-1], X[:, -1:]
+        if (times == times[:1]).all():
+            times = times[:1]  # In a search, all rows have the same.
+        distances = one @ (-2 * two.T)
+        distances += np.square(one).sum(axis=-1, keepdims=True)
+        distances += np.square(two).sum(axis=-1)
+        np.maximum(distances, LEAST_SQUARE, out=distances)
+        np.sqrt(distances, out=distances)
+        covar: Array = np.subtract(-np.abs(times - self._trials[:, -1]), distances)
+        return exp_(covar), distances

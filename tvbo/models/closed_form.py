@@ -67,7 +67,7 @@ class ClosedForm(torch.autograd.Function):
 
 def rbf(squares: Array, with_slope: bool) -> tuple[Array, Array | None]:
     """Return the correlation of an RBF kernel."""
-    values = _exp(-0.5 * squares)
+    values = exp_(-0.5 * squares)
     return values, values if with_slope else None
 
 
@@ -76,7 +76,7 @@ def matern(squares: Array, with_slope: bool) -> tuple[Array, Array | None]:
     # In place, since memory for a thousand rows takes longer than the arithmetic.
     x = 5 * squares
     np.sqrt(x, out=x)
-    decay = _exp(-x)
+    decay = exp_(-x)
     linear = 1 + x
     linear *= decay
     values = np.square(x, out=x)
@@ -90,7 +90,7 @@ def matern(squares: Array, with_slope: bool) -> tuple[Array, Array | None]:
     return values, linear
 
 
-def _exp(values: Array) -> Array:
+def exp_(values: Array) -> Array:
     """Return exponentials, in place, in less than half of NumPy's time."""
     torch.from_numpy(values).exp_()
     return values
@@ -252,7 +252,7 @@ class EnsembleKernel(Module):
         shape = (len(rates), *(1 for _ in lags.shape))
         rates, is_smooth, variance = (each.reshape(shape) for each in (rates, is_smooth, variance))
         x = np.minimum(rates * np.abs(lags), LARGEST_LAG)
-        decay = variance * _exp(-x)
+        decay = variance * exp_(-x)
         in_time = (1 + is_smooth * (x + x * x / 3)) * decay
         covar = in_space * in_time
         if slope is None:

@@ -126,18 +126,28 @@ class KroneckerTerm:
     amplitude: float
 
 
-@dataclass(eq=False)
 class Stream:
     """What a model knows as of its newest event, in NumPy, whose calls take the least time.
 
     Copies share what it holds, which is replaced and never changed, but for room that is free.
 
     Args:
+        b: Number of batch elements.
+        S: Number of states.
+        n: Number of choices.
+
+    Attributes:
         log: Room for events: index, time, outcome or what stands in for it, noise variance, and
             whether it is pending, ``b x 5 x capacity``.
+        num_events: Number of events.
+        now: Time of the newest event.
         full: Rows as of when they were made, ``b x k x S x n``, in parts.
         room: Room for the rows after these, ``b x capacity x S x n``.
-        transitions: What leads each row that counts from then to now, ``S x k S``.
+        start: Place in the room of its first row.
+        end: Place in the room after its last row.
+        made: Times of the rows.
+        rank: Rows that were needed when it was looked.
+        transitions: What leads each row from then to now, ``S x k S``.
         mean: Mean of the states by the outcomes that came, ``b x S x n``.
         reduction: Covariances of the states of each choice that the rows explain, ``b x S² x n``.
         responses: Derivatives of the innovations of the last rows by the pending outcomes,
@@ -146,30 +156,17 @@ class Stream:
             do not come, ``b x m' x l``.
         expected: Means of the pending outcomes by those that came, ``b x p``.
         pending_covariance: Their covariances by those that came, ``b x p x p``.
-        num_events: Number of events.
-        now: Time of the newest event.
-        made: Times of the rows.
-        start: Place in the room of its first row.
-        end: Place in the room after its last row.
-        rank: Rows that were needed when it was looked.
     """
 
-    log: Array
-    full: tuple[Array, ...]
-    room: Array
-    transitions: Array
-    mean: Array
-    reduction: Array
-    responses: Array
-    lost: Array
-    expected: Array
-    pending_covariance: Array
-    num_events: int = 0
-    now: float = -math.inf
-    made: tuple[float, ...] = ()
-    start: int = 0
-    end: int = 0
-    rank: int = 0
+    def __init__(self, b: int, S: int, n: int):
+        self.log, self.num_events, self.now = np.empty((b, 5, 0)), 0, -math.inf
+        self.full: tuple[Array, ...] = ()
+        self.room, self.start, self.end = np.empty((b, 0, S, n)), 0, 0
+        self.made: tuple[float, ...] = ()
+        self.rank, self.transitions = 0, np.empty((S, 0))
+        self.mean, self.reduction = np.zeros((b, S, n)), np.zeros((b, S * S, n))
+        self.responses, self.lost = np.empty((b, 0, 0)), np.empty((b, 0, 0))
+        self.expected, self.pending_covariance = np.empty((b, 0)), np.empty((b, 0, 0))
 
     def __copy__(self) -> Stream:
         new = object.__new__(Stream)
@@ -202,13 +199,14 @@ class Stream:
         (b, c, m), (S, n) = coefficients.shape, self.room.shape[2:]
         transitions = self.transitions[:, (len(self.made) - m) * S :].reshape(S, m, S)
         weights = (coefficients[:, :, None, :, None] * transitions).reshape(b, c * S, m * S)
-        total = np.zeros((b, c * S, n))
+        total: Any = 0.0
         for rows in reversed(self.rows):
-            rows = rows[:, max(rows.shape[1] - m, 0) :]
-            first = (m - rows.shape[1]) * S
-            total += weights[..., first : m * S] @ rows.reshape(b, -1, n)
-            m -= rows.shape[1]
-        return total.reshape(b, c, S, n)
+            first = max(m - rows.shape[1], 0)
+            part = rows[:, rows.shape[1] - m + first :].reshape(b, -1, n)
+            total = total + weights[..., first * S : m * S] @ part
+            m = first
+        combined: Array = total.reshape(b, c, S, n)
+        return combined
 
     def without_lost(self, V: Array, element: Places | slice = slice(None)) -> Array:
         """Return covariances with innovations, ``M x q x k``, less what explains nothing.
@@ -326,8 +324,8 @@ class StreamingGP(OneOutputModel):
             raise ValueError(f"Expected tol in (0, 1). Got {tol}.")
         if (forgetting_rate is None) == (temporal_kernel is None):
             raise ValueError(
-                "Expected exactly one of forgetting_rate and temporal_kernel. "
-                f"Got {'neither' if temporal_kernel is None else 'both'}."
+                "Expected either forgetting_rate or temporal_kernel. "
+                f"Got {forgetting_rate} and {temporal_kernel}."
             )
         self.tol = tol
         self.row_index = RowIndex(choices)
@@ -369,17 +367,16 @@ class StreamingGP(OneOutputModel):
         # Vector whose product with the states is the process, and their covariance with it, ``S``.
         observed = [kernel.observation for kernel in kernels_in_time]
         self._observation = torch.cat(observed).numpy()
-        self._gain = np.concatenate(
-            [
-                term.amplitude * (term.over_time.stationary_covariance() @ h).numpy()
-                for term, h in zip(self._terms, observed, strict=True)
-            ]
-        )
-        self._identity = np.eye(len(self._gain))
+        gains = [
+            term.amplitude * (term.over_time.stationary_covariance() @ h)
+            for term, h in zip(self._terms, observed, strict=True)
+        ]
+        self._gain = torch.cat(gains).numpy()
+        self._identity, self._everywhere = np.eye(len(self._gain)), np.arange(len(choices))
         self.register_buffer("_noise", noise)
         # What is computed of the prior when it is first needed, for all copies: what leads over
         # lags, and a factor.
-        self._lags: dict[float, tuple[Array, ...]] = {}
+        self._lags: dict[float, tuple[Any, ...]] = {}
         self._factor: list[Any] = []
         self.reset()
 
@@ -665,10 +662,8 @@ class StreamingGP(OneOutputModel):
         W = solve_triangular(F[pivots], stream.without_lost(V[None])[0], lower=True).mT
         values, vectors = np.linalg.eigh((1 + JITTER) * np.eye(len(W)) - W @ W.mT)
         R = vectors * np.sqrt(values.clip(0.0))
-        z, w = (
-            torch.randn(size, dtype=torch.float64, generator=generator).numpy()
-            for size in W.shape[::-1]
-        )
+        normal = torch.randn(sum(W.shape), dtype=torch.float64, generator=generator).numpy()
+        z, w = normal[: W.shape[1]], normal[W.shape[1] :]
         explained = stream.combined(stream.without_lost((W @ z + R @ w)[None, None]))
         return mean + self._as_tensor(F @ z - _lead(h, explained[0])[0, 0])
 
@@ -737,19 +732,7 @@ class StreamingGP(OneOutputModel):
 
     def _empty(self) -> Stream:
         """Return what is known before the first event."""
-        b, n, S = self._batch_shape.numel(), len(self.choices), len(self._gain)
-        return Stream(
-            log=np.empty((b, 5, 0)),
-            full=(),
-            room=np.empty((b, 0, S, n)),
-            transitions=np.empty((S, 0)),
-            mean=np.zeros((b, S, n)),
-            reduction=np.zeros((b, S * S, n)),
-            responses=np.empty((b, 0, 0)),
-            lost=np.empty((b, 0, 0)),
-            expected=np.empty((b, 0)),
-            pending_covariance=np.empty((b, 0, 0)),
-        )
+        return Stream(self._batch_shape.numel(), len(self._gain), len(self.choices))
 
     def _make_again(self, events: Array) -> None:
         """Replace all events, and make their rows; on an error nothing is changed."""
@@ -800,23 +783,21 @@ class StreamingGP(OneOutputModel):
         t, noise, is_pending = event[0, 1].item(), event[:, 3], event[0, 4] > 0
         index, k, h = event[:, 0].astype(np.int64), len(stream.made), self._observation
         A, squares, _, _ = self._over(t, stream.now)
+        each = np.arange(len(event))
         stream.transitions, mean = A @ stream.transitions, _lead(A, stream.mean)
         # Covariances with the innovations of the rows, b x k.
-        cross = (h @ stream.transitions).reshape(k, len(h)) * stream.columns(
-            np.arange(len(event)), index
-        )
+        cross = (h @ stream.transitions).reshape(k, len(h)) * stream.columns(each, index)
         cross = stream.without_lost(cross.sum(axis=-1)[:, None])
         prior = self._prior_variance[index]
         variance = prior + noise - np.square(cross[:, 0]).sum(axis=-1)
         check_uncertain(variance, prior)
         scale = 1 / np.sqrt(variance)[:, None]
-        V = (
-            self._states(index, self._gain * scale)
-            - stream.combined(cross * scale[..., None])[:, 0]
-        )
+        V = stream.combined(-cross * scale[..., None])[:, 0]
+        V += self._states(index, self._gain * scale)
         stream.room[:, stream.end] = V
-        stream.reduction = _lead(squares, stream.reduction) + _explained(V[:, None])
-        expected = (h * _column(mean, index)).sum(axis=-1, keepdims=True)
+        explained = (V[:, :, None] * V[:, None]).reshape(stream.reduction.shape)
+        stream.reduction = _lead(squares, stream.reduction) + explained
+        expected = (mean[each, :, index] @ h)[:, None]
         residual, p = self._residuals(event[..., None]), stream.expected.shape[-1]
         if p == 0 and not is_pending:
             mean += ((residual - expected) * scale)[..., None] * V
@@ -825,13 +806,11 @@ class StreamingGP(OneOutputModel):
             responses, C = stream.responses, stream.pending_covariance
             shown = cross[..., k - responses.shape[1] :] @ responses
             between = C @ shown.mT
-            own_variance = variance[:, None, None] + shown @ between
-            stream.pending_covariance = np.block([[C, between], [between.mT, own_variance]])
+            own = variance[:, None, None] + shown @ between
+            stream.pending_covariance = np.block([[C, between], [between.mT, own]])
             stream.expected = np.concatenate([stream.expected, expected], axis=-1)
-            own_response = np.zeros((len(event), responses.shape[1], 1))
-            stream.responses = np.block(
-                [[responses, own_response], [-shown * scale[..., None], scale[..., None]]]
-            )
+            zero, scale = np.zeros((len(event), responses.shape[1], 1)), scale[..., None]
+            stream.responses = np.block([[responses, zero], [-shown * scale, scale]])
         if stream.lost.size > 0:
             stream.lost = np.pad(stream.lost, ((0, 0), (0, 1), (0, 0)))
         stream.mean, stream.now = mean, max(t, stream.now)
@@ -919,8 +898,11 @@ class StreamingGP(OneOutputModel):
         late = not self.is_static and bool((time < stream.now).any())
         if q == 1 and not late and time.size > 0 and (time == time.flat[0]).all():
             mean, variance = self._marginals(time.flat[0].item())
-            place = element[..., None], index
-            return mean[place], np.maximum(variance, LEAST_VARIANCE)[place][..., None]
+            place: Any = element[..., None], index
+            if len(mean) == 1 and np.array_equal(index.ravel(), self._everywhere):
+                place = 0  # All choices in their order, as a search among them asks for.
+            mean, variance = mean[place], np.maximum(variance, LEAST_VARIANCE)[place]
+            return mean.reshape(shape), variance.reshape(*shape, 1)
         element = element.ravel()
         index, time = index.reshape(len(element), q), time.reshape(len(element), q)
         if late:
@@ -943,11 +925,12 @@ class StreamingGP(OneOutputModel):
         residual = self._residuals(stream.events).copy()
         residual[:, stream.is_pending] = stream.expected + self._offset()
         known, times = stream.events[:, 0].astype(np.int64), stream.events[:, 1]
-        covar = self._prior(known, times, known, times) + stream.events[:, 3, None] * np.eye(
-            known.shape[1]
-        )
+        covar = self._prior(known, times, known, times)
+        precision = np.linalg.inv(covar + stream.events[:, 3, None] * np.eye(covar.shape[-1]))
+        if len(precision) > 1:
+            precision = precision[element]
         cross = self._prior(known[element], times[element], index, time)
-        V = np.linalg.solve(covar[element], cross)
+        V = precision @ cross
         mean = (V.mT @ residual[element][..., None])[..., 0]
         return mean, self._prior(index, time, index, time) - V.mT @ cross
 
@@ -996,7 +979,7 @@ class StreamingGP(OneOutputModel):
             first = last
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-2)
 
-    def _over(self, t: float, now: float | None = None) -> tuple[Array, ...]:
+    def _over(self, t: float, now: float | None = None) -> tuple[Any, ...]:
         """Return what leads states to a time, its square, what is seen then, and its square."""
         now = self._stream.now if now is None else now
         lag = t - now if now > -math.inf and not self.is_static else 0.0
@@ -1005,7 +988,7 @@ class StreamingGP(OneOutputModel):
                 self._lags.clear()
             A = self._transition(np.array(lag))
             h = self._observation[None] @ A
-            self._lags[lag] = A, _squares(A), h, _squares(h)
+            self._lags[lag] = A, np.kron(A, A), h, np.kron(h, h)
         return self._lags[lag]
 
     def _elements(self, shape: Sequence[int]) -> Places:
@@ -1018,9 +1001,8 @@ class StreamingGP(OneOutputModel):
         A, first = np.zeros((*lag.shape, len(self._gain), len(self._gain))), 0
         for term in self._terms:
             last = first + term.over_time.num_states
-            A[..., first:last, first:last] = term.over_time.transition(
-                torch.from_numpy(lag)
-            ).numpy()
+            block = term.over_time.transition(torch.from_numpy(lag))
+            A[..., first:last, first:last] = block.numpy()
             first = last
         return A
 
@@ -1064,7 +1046,7 @@ class StreamingGP(OneOutputModel):
     def _split(self, X: Tensor) -> tuple[Places, Array]:
         """Return indices and times of rows, ``... x q`` each, broadcast with the batch."""
         rows = X.numpy(force=True).astype(np.float64, copy=False)
-        if X.ndim < 2 or rows.shape[-1] != self._num_columns or not np.isfinite(rows).all():
+        if X.ndim < 2 or rows.shape[-1] != self._num_columns or not math.isfinite(rows.sum()):
             check_rows(X, self._num_columns)
         index, time = self._places(rows[..., :-1]), rows[..., -1]
         if self._batch_shape:
@@ -1081,7 +1063,7 @@ class StreamingGP(OneOutputModel):
                 f"Got {name}.shape={tuple(values.shape)}."
             )
         numbers: Array = self._transformed(values, name == "Yvar").numpy(force=True)
-        if not np.isfinite(numbers).all():
+        if not math.isfinite(numbers.sum()):
             check_finite(name, values)
         if name == "Yvar" and (numbers < 0).any():
             raise InputDataError(f"Expected Yvar >= 0. Got {values.min().item()}.")
@@ -1121,13 +1103,6 @@ def _without_zeros(values: Array) -> Array:
     return values[:, places[0] if len(places) > 0 else values.shape[1] :]
 
 
-def _column(values: Array, index: Places) -> Array:
-    """Return the entries of choices ``b`` in values ``b x ... x n``, ``b x ...``."""
-    if len(index) == 1:
-        return values[..., index[0]]
-    return np.moveaxis(values, -1, 1)[np.arange(len(index)), index]
-
-
 def _lead(A: Array, states: Array) -> Array:
     """Return states ``... x S x n`` led by matrices ``... x S x S``."""
     return A * states if A.shape[-1] == 1 else A @ states
@@ -1137,8 +1112,3 @@ def _explained(rows: Array) -> Array:
     """Return covariances of the states of each choice that rows explain, ``b x S² x n``."""
     explained: Array = (rows[:, :, :, None] * rows[:, :, None]).sum(axis=1)
     return explained.reshape(len(rows), -1, rows.shape[-1])
-
-
-def _squares(A: Array) -> Array:
-    """Return the Kronecker products of a matrix ``p x q`` with itself, ``p² x q²``."""
-    return np.kron(A, A).astype(np.float64, copy=False)
