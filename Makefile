@@ -78,8 +78,7 @@ validate: $(VENV)/.dev
 	@test -n "$$TVBO_DATA" || { echo "set TVBO_DATA to the folder of recorded data"; exit 2; }
 	$(BIN)/python benchmarks/coverage.py --draws 200 --json docs/results/coverage.json
 	$(BIN)/python benchmarks/context_recovery.py --json docs/results/context_recovery.json
-	PYTHONPATH=. $(BIN)/python benchmarks/context_drift.py --json docs/results/context_drift.json
-	PYTHONPATH=. $(BIN)/python benchmarks/context_structure.py --json docs/results/context_structure.json
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/contexts.py --workers 2 --json docs/results/contexts.json
 	$(BIN)/python benchmarks/moving_peak.py --first-seed 3000 --json docs/results/moving_peak.json
 	PYTHONPATH=. $(BIN)/python benchmarks/box_calibration.py --json docs/results/box_calibration.json
 	$(BIN)/python benchmarks/event_reset.py --json docs/results/event_reset.json

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError
-from gpytorch.kernels import Kernel
 from torch import Generator, Tensor
 
-from tvbo.kernels.temporal import check_forgetting_rate
-from tvbo.randomness import PROBLEM_SEED, default_generator
 from tvbo.spaces import FiniteSpace, InputLayout
 from tvbo.spaces.observations import check_finite
-from tvbo.spaces.row_index import RowIndex, action_context_rows
+from tvbo.spaces.row_index import RowIndex
 from tvbo.test_functions.base import DriftingProblem
-from tvbo.test_functions.drifting_gp import covariance_root, drifting_values
 from tvbo.test_functions.panel import PanelProblem
 from tvbo.values import as_numbers
 
@@ -111,60 +107,3 @@ class ContextualPanelProblem(DriftingProblem):
         arm, context = self.search_space.index(X[:, :d]), self.context_set.index(X[:, d:-1])
         pair = arm * len(self.contexts) + context
         return self._pairs.evaluate_true(torch.stack([pair.to(X), X[:, -1]], dim=-1))
-
-
-def drifting_contextual_gp(
-    choices: Tensor,
-    contexts: Tensor,
-    covar_module: Kernel,
-    forgetting_rate: float,
-    horizon: int,
-    noise_variance: float = 0.0,
-    generator: Generator | None = None,
-    root: Tensor | None = None,
-) -> ContextualPanelProblem:
-    r"""Draw a drifting function of action and context on a finite set.
-
-    The model is the Markov model (3)-(4) of Bogunovic et al. (2016) over pairs :math:`(s, z)` of
-    action and context, with a kernel of Krause and Ong (2011), Section 5.1:
-
-    .. math:: \operatorname{cov}\big(f_t(s, z), f_{t'}(s', z')\big) =
-        k\big((s, z), (s', z')\big)\,(1 - \varepsilon)^{|t - t'| / 2}
-
-    Args:
-        choices: ``n x d`` actions.
-        contexts: ``m x c`` contexts.
-        covar_module: The kernel ``k`` over rows ``[action | context]``, columns 0 to d + c - 1.
-        forgetting_rate: ε per unit of time, in [0, 1].
-        horizon: Number of times ``1, ..., T``.
-        noise_variance: Variance of the observation noise.
-        generator: Source of the draw and of the noise; default a new one with a fixed seed.
-        root: Cholesky factor of the covariance of the pairs, ``n m x n m``, to share between draws:
-            ``covariance_root(action_context_rows(choices, contexts), covar_module)``. None computes
-            it, in ``O((n m)^3)``.
-
-    Raises:
-        ValueError: if ε lies outside [0, 1], or ``horizon`` is not positive.
-        BotorchTensorDimensionError: if ``root``, or another argument, has the wrong shape.
-        InputDataError: if a choice or a context is not finite, or there are duplicates.
-    """
-    rate = check_forgetting_rate(forgetting_rate).item()
-    if horizon < 1:
-        raise ValueError(f"Expected horizon >= 1. Got {horizon}.")
-    generator = default_generator(generator, PROBLEM_SEED)
-    pairs = action_context_rows(choices, contexts)
-    if root is None:
-        root = covariance_root(pairs, covar_module)
-    if root.shape != (len(pairs), len(pairs)):
-        raise BotorchTensorDimensionError(
-            f"Expected root of shape {len(pairs)} x {len(pairs)}, one row for each action in each "
-            f"context. Got root.shape={tuple(root.shape)}."
-        )
-    values = drifting_values(root, rate, torch.arange(horizon), generator)
-    return ContextualPanelProblem(
-        values.unflatten(1, (len(choices), len(contexts))),
-        contexts,
-        choices=choices,
-        noise_variance=noise_variance,
-        generator=generator,
-    )

@@ -5,23 +5,15 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from gpytorch.kernels import RBFKernel
 
-from experiments.problems.contextual_panel import ContextualPanelProblem, drifting_contextual_gp
+from experiments.problems.contextual_panel import ContextualPanelProblem
 from experiments.problems.time_of_day import TimeOfDayPanel, time_of_day
 from tvbo import recipes, run
 from tvbo.spaces import InputLayout
 from tvbo.spaces.row_index import action_context_rows
-from tvbo.test_functions.drifting_gp import covariance_root
 
 
 def tensor(*values):
     return torch.tensor(values, dtype=torch.float64)
-
-
-def kernel():
-    """Over [action | context], one column each, with length-scales of their own."""
-    joint = RBFKernel(ard_num_dims=2).double()
-    joint.lengthscale = tensor(0.4, 2.0)
-    return joint
 
 
 # Three actions, two contexts, two times: the digits are time, action, context.
@@ -66,38 +58,6 @@ def test_bad_rows(panel, row, error):
 def test_pairs_have_all_contexts_of_an_action_together():
     rows = action_context_rows(tensor([1.0], [2.0]), tensor([5.0, 6.0], [7.0, 8.0]))
     assert rows.tolist() == [[1, 5, 6], [1, 7, 8], [2, 5, 6], [2, 7, 8]]
-
-
-@pytest.mark.slow
-def test_draws_have_the_covariance_of_the_model():
-    """Over many draws: the product of the kernel over pairs and (1 - ε)^(lag / 2)."""
-    choices, contexts, T = tensor([0.0], [0.5], [0.7]), tensor([1.0], [4.0]), 3
-    root = covariance_root(action_context_rows(choices, contexts), kernel())
-    draws = torch.stack(
-        [
-            drifting_contextual_gp(
-                choices,
-                contexts,
-                kernel(),
-                0.3,
-                horizon=T,
-                generator=torch.Generator().manual_seed(seed),
-                root=root,
-            ).values.flatten()
-            for seed in range(1500)
-        ]
-    )
-    expected = torch.empty(T * 3 * 2, T * 3 * 2, dtype=torch.float64)
-    places = [(t, s, z) for t in range(T) for s in range(3) for z in range(2)]
-    for i, (t, s, z) in enumerate(places):
-        for j, (u, r, y) in enumerate(places):
-            action = ((choices[s] - choices[r]) / 0.4).square().sum()
-            context = ((contexts[z] - contexts[y]) / 2.0).square().sum()
-            expected[i, j] = torch.exp(-0.5 * (action + context)) * 0.7 ** (abs(t - u) / 2)
-    sample = draws.mT @ draws / len(draws)
-    # The standard error of an entry is at most sqrt(2 / 1500) = 0.037.
-    assert (sample - expected).abs().max() < 0.15
-    assert (sample - expected).square().mean().sqrt() < 0.037
 
 
 def test_time_of_day_is_a_circle():
