@@ -184,9 +184,9 @@ def test_many_rounds_of_a_box_some_outcomes_lost():
     generator = Generator().manual_seed(0)
     problem = MovingPeak(period=100.0, noise_variance=0.01, generator=generator)
     optimizer = recipes.tv_gp_ucb(bounds=problem.bounds, generator=generator)
-    fates = torch.rand(400, generator=generator)
+    fates = torch.rand(220, generator=generator)
     regret, sizes = [], []
-    for t in range(1, 401):
+    for t in range(1, 221):
         optimizer.expire_overdue(float(t), max_delay=20.0)
         trial = optimizer.ask(t=float(t))
         row = problem.layout.rows(trial.X, float(t))
@@ -199,8 +199,7 @@ def test_many_rounds_of_a_box_some_outcomes_lost():
         sizes.append(optimizer.model_size)
     # It counts what is told after the ask as well.
     assert max(sizes) == 101
-    assert min(sizes[200:]) >= 90
+    assert min(sizes[150:]) >= 90
     assert len(optimizer.open_trials) <= 20
     # A random action loses 0.66, and one that stays where the peak once was 0.56.
-    for first in range(100, 400, 100):
-        assert np.mean(regret[first : first + 100]) < 0.4
+    assert np.mean(regret[100:]) < 0.4
