@@ -173,9 +173,8 @@ class LogPosterior:
         time_rate = math.exp(theta[d]) if form.rate is None else form.rate
         if form.is_smooth:
             by_time_rate = np.square(self.lags / time_rate)
-            in_time, time_slope = matern(by_time_rate, True)
-            assert time_slope is not None
-            by_time_rate *= time_slope
+            in_time, time_slope = matern(by_time_rate, with_gradient)
+            by_time_rate *= 0.0 if time_slope is None else time_slope
         else:
             by_time_rate = -0.5 * time_rate * self.lags
             in_time = np.exp(by_time_rate)
@@ -193,9 +192,9 @@ class LogPosterior:
         mean = solved[:, 0].sum() / solved[:, 1].sum()
         alpha = solved[:, 0] - mean * solved[:, 1]
         value = -0.5 * (self.y - mean) @ alpha - np.log(root.diagonal()).sum()
-        value -= 0.5 * n * math.log(2 * math.pi)
         z = (theta - self._location) / self._spread
-        value -= (0.5 * z * z + np.log(self._spread * math.sqrt(2 * math.pi))).sum()
+        value -= 0.5 * z @ z + np.log(self._spread).sum()
+        value -= 0.5 * (n + len(z)) * math.log(2 * math.pi)
         # Other priors are densities of the parameter itself.
         of_parameter = ~self._is_of_logarithm
         value -= theta[of_parameter].sum()
@@ -317,7 +316,7 @@ class LogPosterior:
             250 observations the mode is the only point.
         """
         mode = self.logarithms(values)
-        density, _, mean = self(mode)
+        density, _, mean = self(mode, with_gradient=False)
         quadratic = self.quadratic(mode) if math.isfinite(density) else None
         if quadratic is None:
             return None

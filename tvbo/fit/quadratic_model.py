@@ -59,13 +59,11 @@ class QuadraticModel:
             x: The point.
         """
         low, high = np.array(bounds, dtype=float).reshape(-1, 2).T
+        steps = np.where(x + STEP <= high, STEP, -STEP)
+        moved = [function(point)[1] for point in x + np.diag(steps)]
+        # Last, where a search begins.
         _, gradient = function(x)
-        hessian = np.empty((len(x), len(x)))
-        for i in range(len(x)):
-            step = STEP if x[i] + STEP <= high[i] else -STEP
-            moved = x.copy()
-            moved[i] += step
-            hessian[i] = (function(moved)[1] - gradient) / step
+        hessian = (np.reshape(moved, (len(x), len(x))) - gradient) / steps[:, None]
         hessian = 0.5 * (hessian + hessian.T)
         # At a bound that a descent would cross.
         held = ((x <= low) & (gradient > 0)) | ((x >= high) & (gradient < 0))
