@@ -327,11 +327,10 @@ class GPOptimizer(Optimizer):
             assert first.newest is not None
             observations = standardized(ask_context.observations, first.newest.transform)
             ask_context = replace(ask_context, observations=observations)
-            is_certain = self._success is None and not self.goals.limits
-            if is_certain and len(self.outcome_models) == 1:
-                acq_function = self.acquisition(first.newest.model, ask_context)
-            else:
+            if len(self.outcome_models) > 1 or self.goals.limits or self._success is not None:
                 acq_function = acquisition_of(self.acquisition, self._feasibility, ask_context)
+            else:
+                acq_function = self.acquisition(first.newest.model, ask_context)
             if isinstance(acq_function, DrawnValues):
                 # Its values are known at the candidates alone.
                 return acq_function.best()
@@ -403,8 +402,7 @@ class GPOptimizer(Optimizer):
             )
         ask_context = self._ask_context(t, context, search_space, copy_of(self.generator))
         # The posterior mean, which has a closed form where the upper bound has one.
-        mean = UCB(ConstantBeta(0.0))
-        acq_function = mean(self._newest[0].model, ask_context)
+        acq_function = UCB(ConstantBeta(0.0))(self._newest[0].model, ask_context)
         acq_function = allowed(acq_function, self._feasibility, ask_context)
         X = maximize(acq_function, search_space, ask_context, copy_of(self.generator))
         return self._outlook(X, t, context)
