@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from tvbo.fit.drift import describe_form, half_life
 from tvbo.fit.log_posterior import FORGETTING_RATE, TEMPORAL_LENGTHSCALE, LogPosterior
 from tvbo.fit.model_fitter import ModelFitter
-from tvbo.fit.quadratic_model import STEP, QuadraticModel
 from tvbo.kernels import TemporalDecayKernel, TemporalKernel
 from tvbo.models.closed_form import temporal_kernel
+from tvbo.quadratic_model import STEP, QuadraticModel
 
 Array = NDArray[np.float64]
 

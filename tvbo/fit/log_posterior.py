@@ -24,10 +24,10 @@ from tvbo.fit.drift import (
     RATE_SPREAD,
     round_length,
 )
-from tvbo.fit.quadratic_model import QuadraticModel
 from tvbo.kernels.temporal import MAX_FORGETTING_RATE, MIN_FORGETTING_RATE
 from tvbo.models.at_bounds import AT_BOUND, AtBound
 from tvbo.models.closed_form import CORRELATIONS, HyperparameterSets, matern
+from tvbo.quadratic_model import QuadraticModel
 from tvbo.spaces.observations import Observations
 
 Array = NDArray[np.float64]

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotrf, dpotri, dtrtrs
 from torch import Tensor
 
-from tvbo.fit.quadratic_model import Array
 from tvbo.logs.dataset import DriftLog
 from tvbo.logs.dense import check_factored, weighted_mean, with_gradient
+from tvbo.quadratic_model import Array
 
 BLOCK = 80
 """Observations in a block: smaller blocks cost more time between blocks, larger ones within."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from torch import Tensor
 
-from tvbo.fit.quadratic_model import Array, Function, QuadraticModel
+from tvbo.quadratic_model import Array, Function, QuadraticModel
 
 Likelihood = Callable[[Tensor, Tensor], tuple[Tensor, float]]
 """A function of the rate ρ and the noise variance that returns the log likelihood and the mean."""

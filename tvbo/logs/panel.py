@@ -11,9 +11,9 @@ from gpytorch.kernels import Kernel
 from scipy.linalg.lapack import dtbtrs
 from torch import Tensor
 
-from tvbo.fit.quadratic_model import Array
 from tvbo.logs.dataset import Panel
 from tvbo.logs.dense import weighted_mean, with_gradient
+from tvbo.quadratic_model import Array
 
 
 class PanelLikelihood:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tvbo.fit.quadratic_model import Array
 from tvbo.logs.panel_data import SegmentGroup, regressors
 from tvbo.logs.season import Season
 from tvbo.logs.state_filter import StateSpace, filter_modes
+from tvbo.quadratic_model import Array
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tvbo.fit.quadratic_model import Array
 from tvbo.logs.season import Season
+from tvbo.quadratic_model import Array
 
 SMALLEST = 1e-6
 """Smallest eigenvalue of the covariance over arms, as a share of the mean one."""

@@ -9,13 +9,13 @@ from functools import cached_property
 
 import numpy as np
 
-from tvbo.fit.quadratic_model import Array
 from tvbo.logs.forms import CANDIDATES, LAST_PART, TWO_SCALES, Candidate, label_of
 from tvbo.logs.panel_data import panel_data
 from tvbo.logs.panel_mean import mode_forecast
 from tvbo.logs.panel_search import FittedPanel, fit_first_model, fit_model, fit_season, improved_fit
 from tvbo.logs.panel_terms import Component, in_unit_of_time
 from tvbo.logs.season import Season
+from tvbo.quadratic_model import Array
 
 Key = tuple[str, bool]
 """A row of the table: the form of drift, and whether there is a season."""

@@ -11,7 +11,6 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from torch import Tensor
 
-from tvbo.fit.quadratic_model import Array
 from tvbo.kernels import TemporalKernel
 from tvbo.logs.dataset import check_varies, outcome_unit
 from tvbo.logs.forms import PanelCandidate, candidates_of, choose
@@ -20,6 +19,7 @@ from tvbo.logs.panel_mean import mode_forecast
 from tvbo.logs.panel_report import PanelFit, messages_of
 from tvbo.logs.panel_season import seasons_of
 from tvbo.logs.season import Season
+from tvbo.quadratic_model import Array
 from tvbo.spaces.observations import check_finite
 from tvbo.spaces.times import ISO_8601, from_iso
 from tvbo.values import as_numbers

@@ -9,13 +9,13 @@ import torch
 from gpytorch.means import Mean
 from torch import Tensor
 
-from tvbo.fit.quadratic_model import Array
 from tvbo.kernels import TemporalKernel
 from tvbo.logs.panel_coefficients import Posterior
 from tvbo.logs.panel_data import PanelData, regressors
 from tvbo.logs.panel_search import FittedPanel
 from tvbo.logs.panel_terms import in_unit_of_time
 from tvbo.logs.season import Season
+from tvbo.quadratic_model import Array
 
 
 @dataclass(frozen=True)

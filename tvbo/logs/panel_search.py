@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tvbo.fit.quadratic_model import Array
 from tvbo.logs.panel_coefficients import CoefficientModel, prior_variances
 from tvbo.logs.panel_data import ArmCovariance, PanelData
 from tvbo.logs.panel_terms import Component, DriftTerms, spectrum
 from tvbo.logs.season import Season
 from tvbo.logs.state_filter import filter_modes
+from tvbo.quadratic_model import Array
 
 if TYPE_CHECKING:
     from scipy.optimize import OptimizeResult

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from tvbo.fit.quadratic_model import Array
 from tvbo.kernels import SeasonalKernel, TemporalKernel
 from tvbo.logs.state_filter import StateSpace
+from tvbo.quadratic_model import Array
 
 AMPLITUDE_BOUNDS, POWER_BOUNDS = (-14.0, 7.0), (0.25, 2.0)
 """Bounds of the logarithm of an amplitude and of the power of the eigenvalues that it follows."""

@@ -10,8 +10,8 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import gammaincinv
 
-from tvbo.fit.quadratic_model import Array, QuadraticModel
 from tvbo.logs.maximize import NOISE, PROFILE, RATE, LikelihoodMaximizer, Optimum
+from tvbo.quadratic_model import Array, QuadraticModel
 
 IMPROVEMENT = 1e-3
 """Excess of a point of the profile over the maximum, in nats, that counts as a better maximum."""

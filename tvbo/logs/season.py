@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, ive
 
-from tvbo.fit.quadratic_model import Array
+from tvbo.quadratic_model import Array
 
 MAX_HARMONICS = 24
 """Largest number of harmonics of a season that is looked for."""
