@@ -105,6 +105,20 @@ def test_gradients_of_the_probability():
     assert torch.autograd.gradcheck(success.log_probability, X.clone().requires_grad_() + 0.05)
 
 
+def test_many_choices_are_evaluated_as_few_are():
+    X = torch.rand(12, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    trials = Observations(X, (X[:, :1] < 0.6).double())
+    bounds = torch.tensor([[0.0, 0.0], [1.0, 2.0]], dtype=torch.float64)
+    choices = InputLayout(2).rows(
+        torch.rand(600, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(3)), 2.0
+    )
+    before = SuccessModel(trials[:11], bounds)
+    before.log_probability(choices)
+    success = SuccessModel(trials, bounds, previous=before)
+    few = torch.cat([success.log_probability(part) for part in choices.split(50)])
+    torch.testing.assert_close(success.log_probability(choices), few, rtol=1e-10, atol=0)
+
+
 def test_a_region_that_fails_is_told_from_failures_by_chance():
     t = torch.arange(60.0, dtype=torch.float64).unsqueeze(-1)
     X, random = t * 0.618 % 1, torch.Generator().manual_seed(3)

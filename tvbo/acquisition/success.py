@@ -32,8 +32,8 @@ where many do."""
 LEAST = 0.01
 """Least probability, since a regression of 0 and 1 does not end at these."""
 
-MAX_ROWS = 128
-"""Number of rows that are evaluated at once."""
+MANY_ROWS = 256
+"""Number of rows above which they are taken for choices, which are asked for again."""
 
 LEAST_SQUARE = 1e-12
 """Least squared distance in lengthscales, since there is no gradient at 0."""
@@ -51,9 +51,17 @@ class SuccessModel:
         trials: ``n`` trials, with 1 or 0 as outcome.
         bounds: Range of all columns but time, ``2 x (d + c)``.
         drifts: Whether what fails changes over time.
+        previous: The model of the ask before, whose correlations of choices it takes over.
     """
 
-    def __init__(self, trials: Observations, bounds: Tensor, drifts: bool = True):
+    def __init__(
+        self,
+        trials: Observations,
+        bounds: Tensor,
+        drifts: bool = True,
+        previous: SuccessModel | None = None,
+    ):
+        self._known: dict[bytes, dict[bytes, Array]] = {} if previous is None else previous._known
         rows, (lower, upper) = trials.X, bounds
         times = rows[:, -1].unique()
         # The mean gap between distinct times is the length of a round.
@@ -82,14 +90,14 @@ class SuccessModel:
     def evaluate(self, X: Array, with_gradients: bool) -> tuple[Array, Pullback | None]:
         """Return log probabilities, ``1 x b``, at rows ``b x d``, and what differentiates them."""
         X = (X - self._origin) * self._rates
-        if not with_gradients:
-            # In parts, since memory for thousands of choices takes longer than the arithmetic.
-            parts = np.array_split(X, -(-len(X) // MAX_ROWS))
-            found = [self._covar(part)[0] @ self._coefficients for part in parts]
-            return np.log((PRIOR + np.concatenate(found)).clip(LEAST, 1.0))[None], None
+        if not with_gradients and len(X) > MANY_ROWS and (X[:, -1] == X[0, -1]).all():
+            probability = PRIOR + self._explained(X[:, :-1], X[0, -1])
+            return np.log(probability.clip(LEAST, 1.0))[None], None
         covar, distances = self._covar(X)
         probability = PRIOR + covar @ self._coefficients
         values = np.log(probability.clip(LEAST, 1.0))[None]
+        if not with_gradients:
+            return values, None
 
         def pullback(by_values: Array) -> Array:
             is_inside = (probability > LEAST) & (probability < 1.0)
@@ -103,6 +111,28 @@ class SuccessModel:
             return gradient
 
         return values, pullback
+
+    def _explained(self, actions: Array, t: float) -> Array:
+        """Return means less the prior one, ``b``, of choices ``b x (d + c)`` at one time.
+
+        The correlations of all choices with each action that was tried are kept: from ask to ask,
+        one more is tried.
+        """
+        key, columns, explained = actions.tobytes(), actions.T.copy(), np.zeros(len(actions))
+        known: dict[bytes, Array] = self._known.get(key, {})
+        found: dict[bytes, Array] = {}
+        weights = self._coefficients * np.exp(-np.abs(t - self._trials[:, -1]))
+        for trial, weight in zip(self._trials[:, :-1], weights, strict=True):
+            tried = trial.tobytes()
+            if tried in known:
+                found[tried] = known[tried]
+            elif tried not in found:
+                squares = np.square(columns - trial[:, None]).sum(axis=0)
+                found[tried] = np.exp(-np.sqrt(squares.clip(LEAST_SQUARE)))
+            explained += weight * found[tried]
+        self._known.clear()
+        self._known[key] = found
+        return explained
 
     def _covar(self, X: Array) -> tuple[Array, Array]:
         """Return the covariances of rows with those of the trials, and the distances, ``b x n``."""

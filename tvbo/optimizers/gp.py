@@ -370,7 +370,9 @@ class GPOptimizer(Optimizer):
         ended = ended[first.keeps(ended, t)]
         fitter = first.posterior_state.fitter
         drifts = fitter.forgetting_rate != 0
-        return None if ended.Y.all() else SuccessModel(ended, fitter.bounds, drifts)
+        if ended.Y.all():
+            return None
+        return SuccessModel(ended, fitter.bounds, drifts, self._success)
 
     @property
     def _chooses_jointly(self) -> bool:
