@@ -186,7 +186,7 @@ class OneOutputModel(Model):
             ) from error
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        device = self.train_targets.device
+        device = self.noise_variance.device
         probe = fn(torch.empty(0, dtype=torch.float64, device=device))
         if probe.dtype != torch.float64:
             raise UnsupportedError(

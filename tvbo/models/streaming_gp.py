@@ -894,16 +894,15 @@ class StreamingGP(OneOutputModel):
     def _moments(self, index: Places, time: Array) -> tuple[Array, Array]:
         """Return means of events ``... x q``, less the prior mean, and their covariances."""
         stream, shape, q = self._stream, index.shape, index.shape[-1]
-        element = self._elements(shape[:-1])
         late = not self.is_static and bool((time < stream.now).any())
         if q == 1 and not late and time.size > 0 and (time == time.flat[0]).all():
             mean, variance = self._marginals(time.flat[0].item())
-            place: Any = element[..., None], index
-            if len(mean) == 1 and np.array_equal(index.ravel(), self._everywhere):
-                place = 0  # All choices in their order, as a search among them asks for.
+            place: Any = 0  # All choices in their order, as a search among them asks for.
+            if len(mean) > 1 or not np.array_equal(index.ravel(), self._everywhere):
+                place = self._elements(shape[:-1])[..., None], index
             mean, variance = mean[place], np.maximum(variance, LEAST_VARIANCE)[place]
             return mean.reshape(shape), variance.reshape(*shape, 1)
-        element = element.ravel()
+        element = self._elements(shape[:-1]).ravel()
         index, time = index.reshape(len(element), q), time.reshape(len(element), q)
         if late:
             mean, covar = self._smoothed(element, index, time)
