@@ -22,7 +22,9 @@ from torch import Generator, Tensor
 from tvbo import recipes
 from tvbo.acquisition import LogBeta
 from tvbo.kernels.batch import ColumnKernel
+from tvbo.models import StreamingGP
 from tvbo.models.time_varying_gp import make_temporal_kernel
+from tvbo.optimizers import GPOptimizer
 from tvbo.test_functions.drifting_gp import unit_grid
 
 RATE, NOISE, POINTS = 0.03, 0.01, 50
@@ -39,18 +41,23 @@ def temporal() -> ColumnKernel:
     return ColumnKernel(make_temporal_kernel(RATE), [2])
 
 
+def loop_over(choices: Tensor, rate: float) -> GPOptimizer:
+    """Return TV-GP-UCB with everything given."""
+    return recipes.tv_gp_ucb(
+        choices=choices,
+        covar_module=squared_exponential(0.2),
+        forgetting_rate=rate,
+        noise_variance=NOISE,
+    )
+
+
 def long_run(choices: Tensor, generator: Generator) -> dict:
     """Run a loop of 50,000 rounds; outcomes are noise, which does not affect the cost.
 
     A copy of the loop is kept at t = 5,000, and at the end both are run alternately, so that
     machine load affects both alike.
     """
-    late = recipes.tv_gp_ucb(
-        choices=choices,
-        covar_module=squared_exponential(0.2),
-        forgetting_rate=RATE,
-        noise_variance=NOISE,
-    )
+    late = loop_over(choices, RATE)
     outcomes = torch.randn(LATE + WINDOW + 1, dtype=torch.float64, generator=generator)
     early = late
     for t in range(1, LATE + 1):
@@ -86,12 +93,7 @@ def triad_seconds(numbers: int) -> float:
 def one_pass(points: int, rate: float, pending: int = 0) -> tuple[float, float]:
     """Return milliseconds of a round, and of reading the rows that have not faded once."""
     choices, num_rows = unit_grid(points), math.ceil(math.log(1e-12) / math.log(1 - rate))
-    loop = recipes.tv_gp_ucb(
-        choices=choices,
-        covar_module=squared_exponential(0.2),
-        forgetting_rate=rate,
-        noise_variance=NOISE,
-    )
+    loop = loop_over(choices, rate)
     generator, waiting, taken = Generator().manual_seed(0), [], []
     for t in range(1, num_rows + 151):
         began = time.process_time()
@@ -101,6 +103,28 @@ def one_pass(points: int, rate: float, pending: int = 0) -> tuple[float, float]:
             loop.tell(waiting.pop(place), math.sin(t))
         taken.append(time.process_time() - began)
     return 1e3 * statistics.mean(taken[-150:]), 1e3 * triad_seconds(num_rows * len(choices))
+
+
+def model_round(n: int) -> float:
+    """Return CPU milliseconds of an outcome and the argmax over n choices, ε = 0.05."""
+    choices = torch.rand(n, 2, dtype=torch.float64, generator=Generator().manual_seed(0))
+    model, taken = StreamingGP(choices, squared_exponential(0.3), 0.05, NOISE), []
+    for t in range(1, 851):
+        began = time.process_time()
+        row = torch.cat([choices[t * 7919 % n], torch.tensor([float(t)], dtype=torch.float64)])
+        model.observe(row[None], torch.tensor([[0.3]], dtype=torch.float64))
+        mean, variance = model.marginals(t)
+        (mean + 2 * variance.sqrt()).argmax()
+        taken.append(time.process_time() - began)
+    return 1e3 * statistics.mean(taken[-650:])
+
+
+def pickled(rounds: int) -> float:
+    """Return the MB of a loop on 21 choices, ε = 0.05, pickled."""
+    loop = loop_over(torch.linspace(0, 1, 21, dtype=torch.float64)[:, None], 0.05)
+    for t in range(1, rounds + 1):
+        loop.tell(loop.ask(t), math.sin(t))
+    return len(pickle.dumps(loop)) / 1e6
 
 
 def botorch_step(train_X: Tensor, train_Y: Tensor, candidates: Tensor, beta: float) -> Tensor:
@@ -130,12 +154,7 @@ def usual_step(choices: Tensor, generator: Generator) -> dict:
     times = torch.arange(1, USUAL_STEP + 1, dtype=torch.float64)
     train_X = torch.cat([choices[arms], times.unsqueeze(-1)], dim=-1)
     train_Y = torch.randn(USUAL_STEP, 1, dtype=torch.float64, generator=generator)
-    optimizer = recipes.tv_gp_ucb(
-        choices=choices,
-        covar_module=squared_exponential(0.2),
-        forgetting_rate=RATE,
-        noise_variance=NOISE,
-    )
+    optimizer = loop_over(choices, RATE)
     ours, theirs = [], []
     for row, outcome in zip(train_X[:-1], train_Y[:-1], strict=True):
         optimizer.tell(optimizer.attach(row[:2], row[2].item()), outcome)
@@ -184,6 +203,16 @@ def main() -> None:
         {"what": f"a round against one pass over its rows, {name} (CPU ms)", "wanted": wanted}
         | {"first": own, "second": once}
         for name, wanted, (own, once) in zip(names, ["4", "2", "8"], passes, strict=True)
+    ]
+    records.append(
+        {"what": "pickled loop on 21 choices, t = 2,000 against 600 (MB)", "wanted": "flat"}
+        | {"first": pickled(2000), "second": pickled(600)}
+    )
+    small, *others = [(n, model_round(n)) for n in (200, 1000, 3000)]
+    records += [
+        {"what": f"observe, marginals, argmax, {n:,} choices against 200 (CPU ms)", "wanted": ""}
+        | {"first": own, "second": small[1]}
+        for n, own in others
     ]
     columns = {
         "what": "{what}",
