@@ -44,8 +44,8 @@ MAX_STORED_CHOICES = 5_000
 computed when they are needed."""
 
 CHUNK = 256
-"""Rows for which room is made at once, and events at least. Where it ends, it is looked whether
-fewer rows explain the same, unless half of them will soon have faded."""
+"""Rows for which room is made at once, at most twice the states of all choices. Where it ends, it
+is looked whether fewer explain the same, unless half of them will soon have faded."""
 
 BLOCK_EVENTS = 1_024
 """Events of which the rows are made at once: a Cholesky factorization of this size costs little."""
@@ -847,11 +847,12 @@ class StreamingGP(OneOutputModel):
             stream.log[..., : stream.num_events] = events
         if stream.end == stream.room.shape[1]:
             stream.full, stream.start, stream.end = stream.rows, 0, 0
-            is_many = k >= max(2 * stream.rank, CHUNK)
+            size = min(CHUNK, 2 * S * len(self._everywhere))
+            is_many = k >= max(2 * stream.rank, size)
             fades = k > 0 and stream.now - stream.made[0] > self._memory / 2
             if (is_many and not fades) or stream.lost.size > 0:
                 self._merge(stream)
-            stream.room = np.empty((b, CHUNK, *stream.room.shape[2:]))
+            stream.room = np.empty((b, size, *stream.room.shape[2:]))
 
     def _merge(self, stream: Stream) -> None:
         """Rotate the rows, which changes no covariance, so that fewer are left."""
@@ -863,15 +864,20 @@ class StreamingGP(OneOutputModel):
         least = NEGLIGIBLE * self.tol * self._prior_variance.max()
         # Pivoted Cholesky factors of their inner products tell how many explain anything.
         found = [dpstrf(each, tol=least, lower=1) for each in V @ V.mT]
-        rank = stream.rank = max(each for *_, each, _ in found)
+        rank = max(each for *_, each, _ in found)
         factors = np.zeros((b, k, rank))
         for factor, (values, pivots, *_) in zip(factors, found, strict=True):
             factor[pivots - 1] = np.tril(values)[:, :rank]
-        Q = np.linalg.qr(factors).Q
-        stream.full = ((Q.mT @ V).reshape(b, rank, *stream.room.shape[2:]),)
-        stream.responses = Q.mT @ _of_last(stream.responses, k)
+        # What a pending outcome changes stays too: it says what is left if that is lost.
+        responses = _of_last(stream.responses, k)
+        Q = np.linalg.qr(np.concatenate([factors, responses], axis=-1)).Q
+        stream.full = ((Q.mT @ V).reshape(b, -1, *stream.room.shape[2:]),)
+        stream.responses, stream.rank = Q.mT @ responses, Q.shape[-1]
         stream.lost = stream.lost[:, :0, :0]
-        stream.transitions, stream.made = np.tile(self._identity, rank), (stream.now,) * rank
+        stream.transitions, stream.made = (
+            np.tile(self._identity, stream.rank),
+            (stream.now,) * stream.rank,
+        )
 
     def _offset(self) -> Array:
         """Return what stands in for the pending outcomes less their means, ``b x p``."""
