@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tvbo.fit.drift import Drift
 from tvbo.fit.log_posterior import DefaultForm, LogPosterior, Values
-from tvbo.kernels.temporal import decay_exponent
+from tvbo.kernels.temporal import check_forgetting_rate, decay_exponent
 from tvbo.models import TimeVaryingGP
 from tvbo.spaces.observations import Observations
 
@@ -38,7 +38,7 @@ def default_model(
         temporal_kernel=deepcopy(drift.forms[is_smooth]),
     )
     drift.set_prior(model, observations.X[:, -1])
-    time_rate = None if rate is None else -2 * decay_exponent(torch.tensor(rate).double()).item()
+    time_rate = None if rate is None else -2 * decay_exponent(check_forgetting_rate(rate)).item()
     ones = torch.ones(d, dtype=torch.long)
     form = DefaultForm(kernel, box[1] - box[0], ones, is_smooth, time_rate)
     return model, LogPosterior(form, observations)

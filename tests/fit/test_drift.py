@@ -20,6 +20,7 @@ from tvbo.spaces import InputLayout
 from tvbo.spaces.observations import Observations
 
 BOUNDS = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+HALF_LIFE = 2 * math.log(2) / -math.log1p(-0.05)
 
 
 def drawn(kernel, n=60, seed=0, gap=1.0) -> Observations:
@@ -178,13 +179,13 @@ def test_the_interval_of_the_default_is_around_the_half_life():
 @pytest.mark.parametrize(
     ("make", "n", "half_life"),
     [
-        (lambda: recipes.tv_gp_ucb(bounds=BOUNDS, forgetting_rate=0.05), 8, 27.03),
+        (lambda: recipes.tv_gp_ucb(bounds=BOUNDS, forgetting_rate=0.05), 8, HALF_LIFE),
         (lambda: recipes.gp_ucb(bounds=BOUNDS), 8, math.inf),
-        (lambda: recipes.tv_gp_ucb(bounds=BOUNDS), 4, 27.03),
+        (lambda: recipes.tv_gp_ucb(bounds=BOUNDS), 4, HALF_LIFE),
     ],
     ids=["given", "none", "not yet learned"],
 )
 def test_a_drift_that_is_not_learned_has_no_interval(make, n, half_life):
     drift = told(make(), drawn(TemporalDecayKernel(), n=n)).drift()
-    assert drift.half_life == pytest.approx(half_life, abs=0.01)
+    assert drift.half_life == pytest.approx(half_life, rel=1e-9)
     assert drift.half_life_interval is None

@@ -23,7 +23,7 @@ from tvbo.fit.drift import Drift, Form
 from tvbo.fit.fitted_forms import Fitted, ModelPosterior, Posterior
 from tvbo.fit.log_posterior import LEAST_LENGTHSCALE, DefaultForm, LogPosterior
 from tvbo.kernels.context_action import Structure
-from tvbo.kernels.temporal import decay_exponent
+from tvbo.kernels.temporal import check_forgetting_rate, decay_exponent
 from tvbo.models import ContextualGP, TimeVaryingGP
 from tvbo.models.raw import ScaledKernel, ScaledMean
 from tvbo.models.scale import MIN_NOISE, standardized, standardizer
@@ -264,7 +264,7 @@ class ModelFitter:
             "MaternKernel" if self.drift.averages else "RBFKernel",
             torch.where(upper > lower, upper - lower, 1.0),
             torch.tensor(self.widths),
-            rate=None if rate is None else -2 * decay_exponent(torch.tensor(rate).double()).item(),
+            rate=None if rate is None else -2 * decay_exponent(check_forgetting_rate(rate)).item(),
         )
         forms = [replace(given, is_smooth=form is not None) for form in self.drift.forms]
         return [LogPosterior(form, observations) for form in forms]
