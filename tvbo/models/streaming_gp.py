@@ -784,7 +784,7 @@ class StreamingGP(OneOutputModel):
         index, k, h = event[:, 0].astype(np.int64), len(stream.made), self._observation
         A, squares, _, _ = self._over(t, stream.now)
         each = np.arange(len(event))
-        stream.transitions, mean = A @ stream.transitions, _lead(A, stream.mean)
+        stream.transitions, mean = _lead(A, stream.transitions), _lead(A, stream.mean)
         # Covariances with the innovations of the rows, b x k.
         cross = (h @ stream.transitions).reshape(k, len(h)) * stream.columns(each, index)
         cross = stream.without_lost(cross.sum(axis=-1)[:, None])
