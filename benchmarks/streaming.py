@@ -158,7 +158,6 @@ def usual_step(choices: Tensor, generator: Generator) -> dict:
     ours, theirs = [], []
     for row, outcome in zip(train_X[:-1], train_Y[:-1], strict=True):
         optimizer.tell(optimizer.attach(row[:2], row[2].item()), outcome)
-        optimizer.ask(row[2].item())
     for i in range(USUAL_REPEATS):
         # An outcome is told before each ask, so that it is a new round.
         t = USUAL_STEP - 1 + i

@@ -33,7 +33,10 @@ LEAST = 0.01
 """Least probability, since a regression of 0 and 1 does not end at these."""
 
 MANY_ROWS = 256
-"""Number of rows above which they are taken for choices, which are asked for again."""
+"""Number of rows above which correlations with those that are asked for again are kept."""
+
+MOST_KEPT = 4
+"""Sets of rows of which they are kept, the last ones."""
 
 LEAST_SQUARE = 1e-12
 """Least squared distance in lengthscales, since there is no gradient at 0."""
@@ -91,8 +94,15 @@ class SuccessModel:
         """Return log probabilities, ``1 x b``, at rows ``b x d``, and what differentiates them."""
         X = (X - self._origin) * self._rates
         if not with_gradients and len(X) > MANY_ROWS and (X[:, -1] == X[0, -1]).all():
-            probability = PRIOR + self._explained(X[:, :-1], X[0, -1])
-            return np.log(probability.clip(LEAST, 1.0))[None], None
+            key = X[:, :-1].tobytes()
+            known = self._known.pop(key, None)
+            # Those asked for a second time are choices.
+            self._known[key] = {} if known is None else self._correlations(X[:, :-1], known)
+            for oldest in list(self._known)[:-MOST_KEPT]:
+                del self._known[oldest]
+            if known is not None:
+                probability = PRIOR + self._explained(self._known[key], X[0, -1])
+                return np.log(probability.clip(LEAST, 1.0))[None], None
         covar, distances = self._covar(X)
         probability = PRIOR + covar @ self._coefficients
         values = np.log(probability.clip(LEAST, 1.0))[None]
@@ -112,26 +122,28 @@ class SuccessModel:
 
         return values, pullback
 
-    def _explained(self, actions: Array, t: float) -> Array:
-        """Return means less the prior one, ``b``, of choices ``b x (d + c)`` at one time.
+    def _correlations(self, actions: Array, known: dict[bytes, Array]) -> dict[bytes, Array]:
+        """Return correlations of actions ``b x (d + c)`` with each action that was tried, ``b``.
 
-        The correlations of all choices with each action that was tried are kept: from ask to ask,
-        one more is tried.
+        From ask to ask, one more is tried: those with the others are known.
         """
-        key, columns, explained = actions.tobytes(), actions.T.copy(), np.zeros(len(actions))
-        known: dict[bytes, Array] = self._known.get(key, {})
-        found: dict[bytes, Array] = {}
-        weights = self._coefficients * np.exp(-np.abs(t - self._trials[:, -1]))
-        for trial, weight in zip(self._trials[:, :-1], weights, strict=True):
+        columns, found = actions.T.copy(), {}
+        for trial in self._trials[:, :-1]:
             tried = trial.tobytes()
             if tried in known:
                 found[tried] = known[tried]
             elif tried not in found:
                 squares = np.square(columns - trial[:, None]).sum(axis=0)
                 found[tried] = np.exp(-np.sqrt(squares.clip(LEAST_SQUARE)))
-            explained += weight * found[tried]
-        self._known.clear()
-        self._known[key] = found
+        return found
+
+    def _explained(self, correlations: dict[bytes, Array], t: float) -> Array:
+        """Return means less the prior one, ``b``, at a time."""
+        weights = self._coefficients * np.exp(-np.abs(t - self._trials[:, -1]))
+        explained: Array = sum(
+            weight * correlations[trial.tobytes()]
+            for trial, weight in zip(self._trials[:, :-1], weights, strict=True)
+        )
         return explained
 
     def _covar(self, X: Array) -> tuple[Array, Array]:

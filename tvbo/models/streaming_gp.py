@@ -872,7 +872,7 @@ class StreamingGP(OneOutputModel):
         responses = _of_last(stream.responses, k)
         Q = np.linalg.qr(np.concatenate([factors, responses], axis=-1)).Q
         stream.full = ((Q.mT @ V).reshape(b, -1, *stream.room.shape[2:]),)
-        stream.responses, stream.rank = Q.mT @ responses, Q.shape[-1]
+        stream.responses, stream.rank = _without_zeros(Q.mT @ responses), Q.shape[-1]
         stream.lost = stream.lost[:, :0, :0]
         stream.transitions, stream.made = (
             np.tile(self._identity, stream.rank),
