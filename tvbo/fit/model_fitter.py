@@ -227,8 +227,7 @@ class ModelFitter:
         """
         self.check_noise(observations)
         self.transform = self._standardizer(observations)
-        observations = standardized(observations, self.transform)
-        self._observations, self._last_model = self._with_noise(observations), None
+        self._observations, self._last_model = self.standardized(observations), None
         if isinstance(self.refit, RefitNever):
             return
         posteriors = self.posteriors()
@@ -254,7 +253,7 @@ class ModelFitter:
         """Return the density of the hyperparameters by each form, of the last observations."""
         observations = self._observations
         if observations is None:
-            observations = self._with_noise(Observations.empty(self.layout.num_columns))
+            observations = self.standardized(Observations.empty(self.layout.num_columns))
         if not self.is_default:
             models = [self._built(observations, form, self.unit) for form in self.drift.forms]
             return [ModelPosterior(model) for model in models]
@@ -324,12 +323,20 @@ class ModelFitter:
                 "given. Got outcomes without Yvar."
             )
 
-    def _with_noise(self, observations: Observations) -> Observations:
+    @property
+    def given_noise(self) -> float | None:
+        """The given noise variance, of standardized outcomes; None if there is none."""
+        if self.noise_variance is None:
+            return None
+        scale: float = self.transform.stdvs.item()
+        return max(self.noise_variance / scale**2, MIN_NOISE)
+
+    def standardized(self, observations: Observations) -> Observations:
         """Return standardized observations with their noise variances, if these are known."""
-        if observations.Yvar is not None or self.noise_variance is None:
-            return observations
-        known = max(self.noise_variance / self.transform.stdvs.item() ** 2, MIN_NOISE)
-        return replace(observations, Yvar=torch.full_like(observations.Y, known))
+        observations, noise = standardized(observations, self.transform), self.given_noise
+        if observations.Yvar is None and noise is not None:
+            return replace(observations, Yvar=torch.full_like(observations.Y, noise))
+        return observations
 
     def _missing(self) -> list[str]:
         """Return the names of what must be learned."""

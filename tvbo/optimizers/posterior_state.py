@@ -165,21 +165,14 @@ class PosteriorState(ABC):
             The variance; None where it comes with the outcomes, and none has come yet.
         """
         assert self._held is not None
-        if self.fitter.noise_variance is not None:
-            return max(self.fitter.noise_variance, MIN_NOISE * self._held.scale**2)
+        if self.fitter.given_noise is not None:
+            return self.fitter.given_noise * self._held.scale**2
         if observations.Yvar is not None and len(observations) > 0:
             return observations.Yvar.mean().item()
         if isinstance(self.fitter.refit, RefitNever):
             return None
         learned = cast(OneOutputModel, self._held.model).noise_variance
         return learned.item() * self._held.scale**2
-
-    def _given_noise(self, fitter: ModelFitter) -> float | None:
-        """Return the given noise variance of standardized outcomes."""
-        if fitter.noise_variance is None:
-            return None
-        scale: float = fitter.transform.stdvs.item()
-        return max(fitter.noise_variance / scale**2, MIN_NOISE)
 
     def _noise_of_pending(self, observations: Observations) -> float:
         """Return the noise variance of the standardized outcomes of pending trials.
@@ -254,16 +247,12 @@ class RowState(PosteriorState):
             self.restart()
 
     def _built(self, fitter: ModelFitter, observations: Observations) -> EnsembleGP:
-        sets, noise = fitter.fitted.sets, self._given_noise(fitter)
-        observations = standardized(observations, fitter.transform)
+        sets, observations = fitter.fitted.sets, fitter.standardized(observations)
         if sets is not None and len(observations) > 0 and fitter.refit == EACH_ROUND:
-            Yvar = observations.Yvar
-            if Yvar is None and noise is not None:
-                Yvar = torch.full_like(observations.Y, noise)
-            return EnsembleGP.from_sets(sets, observations.X, observations.Y, Yvar)
+            return EnsembleGP.from_sets(sets, observations.X, observations.Y, observations.Yvar)
         dense = fitter.last_model
         assert dense is not None
-        return self._taken_in(EnsembleGP.from_model(dense, noise), observations)
+        return self._taken_in(EnsembleGP.from_model(dense, fitter.given_noise), observations)
 
     def _taken_in(self, model: Any, new: Observations) -> EnsembleGP:
         taken: EnsembleGP = model
@@ -325,7 +314,7 @@ class StreamingState(PosteriorState):
         dense = fitter.last_model
         assert dense is not None
         if self._prior is None or self._prior[0] is not dense:
-            noise = self._given_noise(fitter)
+            noise = fitter.given_noise
             model = StreamingGP.from_model(dense, self.choices, noise_variance=noise, tol=self.tol)
             self._prior = dense, model
         model = self._prior[1].clone_without_data()
