@@ -13,7 +13,7 @@ import torch
 from botorch.exceptions.errors import InputDataError
 from botorch.models.transforms import Normalize, Standardize
 from gpytorch.constraints import GreaterThan
-from gpytorch.kernels import Kernel, MaternKernel
+from gpytorch.kernels import Kernel, MaternKernel, ScaleKernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean, ZeroMean
 from gpytorch.priors import LogNormalPrior
@@ -25,7 +25,7 @@ from tvbo.fit.log_posterior import LEAST_LENGTHSCALE, DefaultForm, LogPosterior
 from tvbo.kernels.context_action import Structure
 from tvbo.kernels.temporal import check_forgetting_rate, decay_exponent
 from tvbo.models import ContextualGP, TimeVaryingGP
-from tvbo.models.raw import ScaledKernel, ScaledMean
+from tvbo.models.raw import ScaledMean
 from tvbo.models.scale import MIN_NOISE, standardized, standardizer
 from tvbo.spaces import InputLayout
 from tvbo.spaces.observations import Observations
@@ -440,4 +440,13 @@ class ModelFitter:
 def _in_unit(kernel: Kernel | None, unit: float) -> Any:
     """Return a copy of a kernel, stated in the user's unit, in another unit."""
     kernel = deepcopy(kernel)
-    return kernel if kernel is None or unit == 1.0 else ScaledKernel(kernel, 1 / unit)
+    if kernel is None or unit == 1.0:
+        return kernel
+    # A transform of the parameter would round it.
+    constraint = GreaterThan(0.0, transform=None)
+    scaled = ScaleKernel(
+        kernel, batch_shape=kernel.batch_shape, outputscale_constraint=constraint
+    ).double()
+    scaled.outputscale = unit**-2
+    scaled.raw_outputscale.requires_grad_(False)
+    return scaled

@@ -329,7 +329,7 @@ class StreamingGP(OneOutputModel):
             )
         self.tol = tol
         self.row_index = RowIndex(choices)
-        self._num_columns, self._places = self.row_index.dim + 1, self.row_index.places
+        self._num_columns = self.row_index.dim + 1
         self.mean_module = deepcopy(mean_module)
         self._batch_shape = batch_shape or Size()
         choices = self.row_index.choices
@@ -1053,7 +1053,7 @@ class StreamingGP(OneOutputModel):
         rows = X.numpy(force=True).astype(np.float64, copy=False)
         if X.ndim < 2 or rows.shape[-1] != self._num_columns or not math.isfinite(rows.sum()):
             check_rows(X, self._num_columns)
-        index, time = self._places(rows[..., :-1]), rows[..., -1]
+        index, time = self.row_index.places(rows[..., :-1]), rows[..., -1]
         if self._batch_shape:
             shape = (*self._broadcast({"X": X.shape[:-2]}), X.shape[-2])
             index, time = np.broadcast_to(index, shape), np.broadcast_to(time, shape)
