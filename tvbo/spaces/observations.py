@@ -19,7 +19,7 @@ from tvbo.values import copies_tensors
 class InputLayout:
     """Columns of actions, contexts and time in a row ``[action | context | time]``.
 
-    No other class fixes the columns of context and time.
+    Contexts follow the actions, and time is the last column everywhere.
 
     Args:
         num_actions: Number of action columns ``d``.
