@@ -32,11 +32,8 @@ where many do."""
 LEAST = 0.01
 """Least probability, since a regression of 0 and 1 does not end at these."""
 
-MANY_ROWS = 256
-"""Number of rows above which correlations with those that are asked for again are kept."""
-
-MOST_KEPT = 4
-"""Sets of rows of which they are kept, the last ones."""
+MAX_ROWS = 128
+"""Number of rows that are evaluated at once."""
 
 LEAST_SQUARE = 1e-12
 """Least squared distance in lengthscales, since there is no gradient at 0."""
@@ -54,17 +51,9 @@ class SuccessModel:
         trials: ``n`` trials, with 1 or 0 as outcome.
         bounds: Range of all columns but time, ``2 x (d + c)``.
         drifts: Whether what fails changes over time.
-        previous: The model of the ask before, whose correlations of choices it takes over.
     """
 
-    def __init__(
-        self,
-        trials: Observations,
-        bounds: Tensor,
-        drifts: bool = True,
-        previous: SuccessModel | None = None,
-    ):
-        self._known: dict[bytes, dict[bytes, Array]] = {} if previous is None else previous._known
+    def __init__(self, trials: Observations, bounds: Tensor, drifts: bool = True):
         rows, (lower, upper) = trials.X, bounds
         times = rows[:, -1].unique()
         # The mean gap between distinct times is the length of a round.
@@ -93,21 +82,14 @@ class SuccessModel:
     def evaluate(self, X: Array, with_gradients: bool) -> tuple[Array, Pullback | None]:
         """Return log probabilities, ``1 x b``, at rows ``b x d``, and what differentiates them."""
         X = (X - self._origin) * self._rates
-        if not with_gradients and len(X) > MANY_ROWS and (X[:, -1] == X[0, -1]).all():
-            key = X[:, :-1].tobytes()
-            known = self._known.pop(key, None)
-            # Those asked for a second time are choices.
-            self._known[key] = {} if known is None else self._correlations(X[:, :-1], known)
-            for oldest in list(self._known)[:-MOST_KEPT]:
-                del self._known[oldest]
-            if known is not None:
-                probability = PRIOR + self._explained(self._known[key], X[0, -1])
-                return np.log(probability.clip(LEAST, 1.0))[None], None
+        if not with_gradients:
+            # In parts, since memory for thousands of choices takes longer than the arithmetic.
+            parts = np.array_split(X, 1 + len(X) // MAX_ROWS)
+            found = [self._covar(part)[0] @ self._coefficients for part in parts]
+            return np.log((PRIOR + np.concatenate(found)).clip(LEAST, 1.0))[None], None
         covar, distances = self._covar(X)
         probability = PRIOR + covar @ self._coefficients
         values = np.log(probability.clip(LEAST, 1.0))[None]
-        if not with_gradients:
-            return values, None
 
         def pullback(by_values: Array) -> Array:
             is_inside = (probability > LEAST) & (probability < 1.0)
@@ -121,30 +103,6 @@ class SuccessModel:
             return gradient
 
         return values, pullback
-
-    def _correlations(self, actions: Array, known: dict[bytes, Array]) -> dict[bytes, Array]:
-        """Return correlations of actions ``b x (d + c)`` with each action that was tried, ``b``.
-
-        From ask to ask, one more is tried: those with the others are known.
-        """
-        columns, found = actions.T.copy(), {}
-        for trial in self._trials[:, :-1]:
-            tried = trial.tobytes()
-            if tried in known:
-                found[tried] = known[tried]
-            elif tried not in found:
-                squares = np.square(columns - trial[:, None]).sum(axis=0)
-                found[tried] = np.exp(-np.sqrt(squares.clip(LEAST_SQUARE)))
-        return found
-
-    def _explained(self, correlations: dict[bytes, Array], t: float) -> Array:
-        """Return means less the prior one, ``b``, at a time."""
-        weights = self._coefficients * np.exp(-np.abs(t - self._trials[:, -1]))
-        explained: Array = sum(
-            weight * correlations[trial.tobytes()]
-            for trial, weight in zip(self._trials[:, :-1], weights, strict=True)
-        )
-        return explained
 
     def _covar(self, X: Array) -> tuple[Array, Array]:
         """Return the covariances of rows with those of the trials, and the distances, ``b x n``."""

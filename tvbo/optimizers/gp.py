@@ -370,9 +370,7 @@ class GPOptimizer(Optimizer):
         ended = ended[first.keeps(ended, t)]
         fitter = first.posterior_state.fitter
         drifts = fitter.forgetting_rate != 0
-        if ended.Y.all():
-            return None
-        return SuccessModel(ended, fitter.bounds, drifts, self._success)
+        return None if ended.Y.all() else SuccessModel(ended, fitter.bounds, drifts)
 
     @property
     def _chooses_jointly(self) -> bool:
