@@ -236,7 +236,8 @@ class RowState(PosteriorState):
         gone = ~keep[: self._num_seen]
         if not gone.any():
             return
-        if model.sets is not None:
+        if len(model.weights) > 1:
+            # An average is built again in each round.
             self.restart()
             return
         weight = _weights(observations.X[: self._num_seen][gone], t, self.dense)
