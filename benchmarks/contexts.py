@@ -4,8 +4,8 @@ A draw of a GP over two actions, context and time, in 60 rounds with noise of 0.
 actions, 0.4 over contexts, 60 in time, rough for every other seed. What is observed depends on
 action and context together (product, drifting), one after the other (additive), on the action alone
 (useless), on the first of four contexts, or on a category of six. In *drifting* the context is a
-random walk, elsewhere drawn anew in each round. Static ones are Branin, Hartmann-6 and Levy-10 in
-standard deviations, with noise of 0.1.
+random walk, elsewhere it is drawn again in each round. The problems that stand still are Branin,
+Hartmann-6 and Levy-10, in units of their standard deviations, with noise of 0.1.
 
 `tv_gp_ucb` does not see the context. BoTorch's loops fit a `SingleTaskGP` to [action, context,
 time], or to the action alone where all stands still, and fix context and time in each ask; what
