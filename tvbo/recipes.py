@@ -475,10 +475,9 @@ def bpe_delay(
             :class:`tvbo.optimizers.bpe.SubExponentialDelay`, or a rule that says so for each round.
             None learns it from what arrives, by ``EstimatedDelay``.
         width: How wide the bounds are: a number is the multiplier of the standard deviation;
-            :class:`tvbo.optimizers.bpe.FiniteSetWidth` and
-            :class:`tvbo.optimizers.bpe.CompactSetWidth` are those of Theorems 6.1 and 6.2. None is
-            ``PriorDrawWidth``, which needs no norm of the function, and
-            has no theorem behind it.
+            :class:`tvbo.optimizers.bpe.FiniteSetWidth` is that of Theorem 6.1; any function of an
+            ``Exploration`` will do. None is ``PriorDrawWidth``, which needs no norm of the
+            function, and has no theorem behind it.
         **options: Options of every recipe, :class:`LoopOptions`.
 
     Raises:

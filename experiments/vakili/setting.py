@@ -14,13 +14,13 @@ from torch import Generator, Tensor
 
 from experiments.problems.rkhs import RKHSFunction
 from experiments.spread import spread
+from experiments.theory.delays import SubExponentialTail
 from tvbo import run
 from tvbo.acquisition import ConstantBeta, LogBeta
 from tvbo.acquisition.ucb import BetaSchedule
 from tvbo.evaluation import RandomDelay
 from tvbo.optimizers import ConstantLiar, IgnorePending, Optimizer
 from tvbo.optimizers.bpe import FiniteSetWidth, SubExponentialDelay
-from tvbo.optimizers.bpe.delays import SubExponentialTail
 from tvbo.recipes import bpe_delay, gp_ts, gp_ucb
 from tvbo.test_functions.drifting_gp import unit_grid
 

@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from experiments.theory.delays import exponential_delay, geometric_delay
+from experiments.theory.delays import SubExponentialTail, exponential_delay, geometric_delay
 from tvbo.optimizers.bpe import SubExponentialDelay
-from tvbo.optimizers.bpe.delays import SubExponentialTail
 
 
 def log_moment(distribution, eta):

@@ -1,13 +1,18 @@
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel
 
-from experiments.theory.exploration_regret import bpe_delay_regret_bound, surviving_regret_bound
+from experiments.theory.exploration_regret import (
+    CompactSetWidth,
+    bpe_delay_regret_bound,
+    surviving_regret_bound,
+)
 from experiments.theory.greedy import greedy_information_gain
-from tvbo.optimizers.bpe import CompactSetWidth, FiniteSetWidth
+from tvbo.optimizers.bpe import FiniteSetWidth
 from tvbo.optimizers.bpe.bpe_delay import exploration_rounds
 from tvbo.optimizers.bpe.confidence import Exploration, Width
 from tvbo.test_functions.drifting_gp import unit_grid
@@ -24,6 +29,16 @@ RUN = {
     "num_points": 225,
 }
 NORM, NOISE_SD = 10.0, 0.1
+BOX = Exploration(
+    delta=0.1,
+    num_rounds=4,
+    num_arrived=20,
+    noise_variance=0.04,
+    dim=2,
+    num_points=None,
+    max_variance=1.0,
+    horizon=1000,
+)
 
 
 def squared_exponential(side, lengthscale):
@@ -46,6 +61,20 @@ def test_equation_26():
     c1 = 2 / math.log(1 + 1 / 0.01)
     printed = 8 / q + 4 * beta * (math.sqrt(c1 * 20 / q) + 2 / math.sqrt(q))
     assert surviving_regret_bound(width, **SURVIVING) == pytest.approx(printed, rel=1e-12)
+
+
+def test_compact_set_by_hand():
+    """From Lemma 4.3 with δ / 16, one formula after the other at 30 digits."""
+    width = CompactSetWidth(rkhs_norm=1.5, noise_sd=0.1, cover=3.0)(BOX)
+    assert width.multiplier == pytest.approx(4.8199053403948333, rel=1e-14)
+    assert width.offset == pytest.approx(2.2555271972474221, rel=1e-14)
+
+
+def test_compact_set_of_a_large_kernel():
+    """k_max replaces σ where it is larger."""
+    rule = CompactSetWidth(rkhs_norm=1.5, noise_sd=0.1, cover=3.0)
+    assert rule(replace(BOX, max_variance=0.05)) == rule(replace(BOX, max_variance=0.1))
+    assert rule(replace(BOX, max_variance=2.0)).multiplier > rule(BOX).multiplier
 
 
 @pytest.mark.parametrize("noise", [1e-4, 0.01, 1.0])

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from tvbo.optimizers.bpe import CompactSetWidth, FiniteSetWidth
+from tvbo.optimizers.bpe import FiniteSetWidth
 from tvbo.optimizers.bpe.confidence import Exploration, PriorDrawWidth, Width
 
 FINITE = Exploration(
@@ -26,20 +26,6 @@ def test_finite_set_by_hand():
     assert equal.multiplier == pytest.approx(7.0792164407692096, rel=1e-15)
     assert half.multiplier == pytest.approx(4.5396082203846048, rel=1e-15)
     assert equal.offset == half.offset == 0
-
-
-def test_compact_set_by_hand():
-    """From Lemma 4.3 with δ / 16, one formula after the other at 30 digits."""
-    width = CompactSetWidth(rkhs_norm=1.5, noise_sd=0.1, cover=3.0)(BOX)
-    assert width.multiplier == pytest.approx(4.8199053403948333, rel=1e-14)
-    assert width.offset == pytest.approx(2.2555271972474221, rel=1e-14)
-
-
-def test_compact_set_of_a_large_kernel():
-    """k_max replaces σ where it is larger."""
-    rule = CompactSetWidth(rkhs_norm=1.5, noise_sd=0.1, cover=3.0)
-    assert rule(replace(BOX, max_variance=0.05)) == rule(replace(BOX, max_variance=0.1))
-    assert rule(replace(BOX, max_variance=2.0)).multiplier > rule(BOX).multiplier
 
 
 def test_prior_draw_by_hand():

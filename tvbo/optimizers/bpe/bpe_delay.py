@@ -62,8 +62,8 @@ class BPEDelay(Optimizer):
         delta: Probability of failure δ, in (0, 1).
         delay: How late outcomes may be, in rounds of asking. None: learned, by
             :class:`EstimatedDelay`.
-        width: How wide the bounds are; None is :class:`PriorDrawWidth`. :class:`FiniteSetWidth` and
-            :class:`CompactSetWidth` are those of the theorems, and need the function's norm.
+        width: How wide the bounds are; None is :class:`PriorDrawWidth`. :class:`FiniteSetWidth` is
+            that of Theorem 6.1, and needs the function's norm.
         generator: Source of every random choice; default a fresh one with seed 0.
 
     Attributes:

@@ -100,56 +100,10 @@ class FiniteSetWidth:
     def __call__(self, exploration: Exploration) -> Width:
         """Return the width, which is the same for all rounds."""
         if exploration.num_points is None:
-            raise ValueError("Expected choices. Got bounds, which CompactSetWidth is made for.")
+            raise ValueError("Expected choices, of which there is a number. Got bounds.")
         log = math.log(4 * exploration.num_rounds * exploration.num_points / exploration.delta)
         ratio = self.noise_sd / math.sqrt(exploration.noise_variance)
         return Width(self.rkhs_norm + ratio * math.sqrt(2 * log))
-
-
-@dataclass(frozen=True)
-class CompactSetWidth:
-    r"""Boxes (Vakili et al., 2023, Theorem 6.2 with Lemma 4.3).
-
-    Half the width is :math:`2/u_r + \tilde\beta'_r (\tilde\sigma + 2/\sqrt{u_r})`, with
-
-    .. math:: \tilde\beta'_r = C_k + \frac{\sigma}{\lambda}\sqrt{2 \log\frac{8 R \Gamma}{\delta}},
-        \quad \Gamma = c\, \tilde C^d u_r^d, \quad \tilde C = C_k +
-        \frac{\max(\sigma, k_{\max}) \sqrt{u_r}}{\lambda} \sqrt{2 \log\frac{16 R u_r}{\delta}}.
-
-    The paper does not define :math:`u_r`. By Lemma 4.3 it corresponds to the number of
-    observations, so here it is the number of outcomes of the round that arrived. Formula (9) prints
-    the upper bound twice; the lower one has minus signs. The offset is large, so with few outcomes
-    no action is eliminated.
-
-    Args:
-        rkhs_norm: :math:`C_k`, an upper bound on the RKHS norm of the function.
-        noise_sd: σ of the sub-Gaussian noise.
-        cover: c of Assumption 4.2: :math:`c\, C_k^d u^d` points cover the box so that no function
-            of norm :math:`C_k` changes by more than 1/u from a point to its nearest one.
-
-    Raises:
-        ValueError: if one of them is out of range.
-    """
-
-    rkhs_norm: float
-    noise_sd: float
-    cover: float
-
-    def __post_init__(self) -> None:
-        check_not_negative(rkhs_norm=self.rkhs_norm, noise_sd=self.noise_sd)
-        check_positive(cover=self.cover)
-
-    def __call__(self, exploration: Exploration) -> Width:
-        """Return the width, which depends on the number of outcomes that arrived."""
-        u, sd = exploration.num_arrived, math.sqrt(exploration.noise_variance)
-        # Lemma 4.3 with δ / 4R instead of δ.
-        delta = exploration.delta / (4 * exploration.num_rounds)
-        spread = max(self.noise_sd, exploration.max_variance) * math.sqrt(u) / sd
-        norm = self.rkhs_norm + spread * math.sqrt(2 * math.log(4 * u / delta))
-        log_points = math.log(self.cover) + exploration.dim * math.log(norm * u)
-        log = max(0.0, math.log(2 / delta) + log_points)
-        beta = self.rkhs_norm + self.noise_sd / sd * math.sqrt(2 * log)
-        return Width(beta, 2 / u + 2 * beta / math.sqrt(u))
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ class SubExponentialDelay:
     finite.
 
     :meth:`upper_bound` is the formula as printed, which the authors' runs use. It is not a valid
-    upper bound; that of :class:`SubExponentialTail` is.
+    upper bound: that needs the larger of its two terms.
 
     Args:
         mean: :math:`E[\tau]`, in rounds.
@@ -87,47 +87,10 @@ class SubExponentialDelay:
         Raises:
             ValueError: if an argument is out of range.
         """
-        return self.mean + min(self._parts(horizon, delta))
-
-    def _parts(self, horizon: int, delta: float) -> tuple[float, float]:
-        """Return both terms of (5) at T and δ / 2."""
         check_count(horizon=horizon)
         check_probability(delta=delta)
         log = math.log(3 * horizon / delta)
-        return self.xi * math.sqrt(2 * log), 2 * self.b * log
-
-
-@dataclass(frozen=True)
-class SubExponentialTail:
-    r"""An upper bound that holds for all of T delays at once, with probability ``1 - delta / 2``.
-
-    Chernoff's bound gives :math:`P(\tau - E[\tau] \ge u) \le \exp(-\min(u^2 / 2\xi^2, u / 2b))`:
-    the *larger* of the two terms of :math:`\psi_T`, where (5) prints the smaller. With the paper's
-    own figures (T = 1000, ξ = 9, b = 1, δ = 0.01, Poisson delays of mean 50) the printed 75.2 holds
-    for all delays with probability 0.69, not 0.995; the larger term gives 95.2. With it, and
-    δ/2 inside :math:`\psi_T`, the failure probabilities of T delays add up to at most
-    :math:`\delta / 3`. (For all t at once, as in Lemma A.1, the sum :math:`\sum 1/t` diverges.)
-
-    The guarantee that the true maximizer is kept does not depend on this bound, since with fewer
-    outcomes the confidence bounds are only wider. The bound on regret does.
-
-    Args:
-        delay: The delay's parameters.
-    """
-
-    delay: SubExponentialDelay
-
-    def upper_bound(self, horizon: int, delta: float) -> float:
-        """Return the upper bound in rounds.
-
-        Args:
-            horizon: T.
-            delta: In (0, 1).
-
-        Raises:
-            ValueError: if an argument is out of range.
-        """
-        return self.delay.mean + max(self.delay._parts(horizon, delta))
+        return self.mean + min(self.xi * math.sqrt(2 * log), 2 * self.b * log)
 
 
 NO_DELAY = SubExponentialDelay.constant(0.0)
@@ -158,11 +121,8 @@ class EstimatedDelay:
 
     Args:
         first: Bound of the first round.
-        bound: Map from the estimate to a bound, such as :class:`SubExponentialTail`, which holds
-            for all outcomes at once. None is the paper's, as printed.
-
-    Example:
-        >>> EstimatedDelay(bound=SubExponentialTail)
+        bound: Map from the estimate to a bound, such as one that holds for all outcomes at once.
+            None is the paper's, as printed.
     """
 
     first: DelayBound = NO_DELAY
