@@ -78,22 +78,7 @@ class AtPresent:
 
     def __call__(self, model: Model, ask_context: AskContext) -> AcquisitionFunction:
         """Return the acquisition function for this round."""
-        generator, wanted = default_generator(ask_context.generator), self._wanted
-        filled: dict[str, Any] = {}
-        if "best_f" in wanted:
-            filled["best_f"] = BestMean()(model, ask_context)
-        if "X_baseline" in wanted:
-            rows = ask_context.rows(_observed(ask_context, generator))
-            with torch.no_grad():
-                means = marginals(model, rows.unsqueeze(-2))[0]
-            filled["X_baseline"] = _baseline([model], means, rows)
-        if "sampler" in wanted:
-            sampler = SobolQMCNormalSampler(Size([NUM_SAMPLES]), seed=draw_seed(generator))
-            filled["sampler"] = sampler
-        for name in wanted & {"mc_points", "candidate_set"}:
-            filled[name] = ask_context.rows(actions_of(ask_context, generator))
-        with seeded(generator):
-            return self.make(model=model, **filled)
+        return self._made([model], ask_context)
 
     def of_objectives(
         self, models: Sequence[Model], goals: Goals, ask_context: AskContext
@@ -116,25 +101,42 @@ class AtPresent:
                 "Expected an acquisition function of several objectives, such as "
                 f"qLogNoisyExpectedHypervolumeImprovement. Got {self.make}."
             )
+        return self._made(models, ask_context, goals.thresholds)
+
+    def _made(
+        self,
+        models: Sequence[Model],
+        ask_context: AskContext,
+        thresholds: Sequence[float | None] = (),
+    ) -> AcquisitionFunction:
+        """Return the acquisition function of objectives, with what the caller did not give."""
         generator, wanted = default_generator(ask_context.generator), self._wanted
-        rows = ask_context.rows(_observed(ask_context, generator))
-        with torch.no_grad():
-            each = [marginals(model, rows.unsqueeze(-2))[0] for model in models]
-        means = torch.cat(each, dim=-1)
-        samplers = [
-            SobolQMCNormalSampler(Size([NUM_SAMPLES]), seed=draw_seed(generator)) for _ in models
-        ]
-        filled: dict[str, Any] = {
-            "X_baseline": _baseline(models, means, rows),
-            "ref_point": infer_reference_point(means[is_non_dominated(means)]),
-            "sampler": ListSampler(*samplers),
-        }
-        for place, threshold in enumerate(goals.thresholds):
-            if threshold is not None:
-                filled["ref_point"][place] = threshold
-        given = {name: value for name, value in filled.items() if name in wanted}
+        filled: dict[str, Any] = {}
+        if "best_f" in wanted:
+            filled["best_f"] = BestMean()(models[0], ask_context)
+        if "X_baseline" in wanted or thresholds:
+            rows = ask_context.rows(_observed(ask_context, generator))
+            with torch.no_grad():
+                each = [marginals(model, rows.unsqueeze(-2))[0] for model in models]
+            means = torch.cat(each, dim=-1)
+            filled["X_baseline"] = _baseline(models, means, rows)
+        if thresholds:
+            inferred = infer_reference_point(means[is_non_dominated(means)])
+            for place, threshold in enumerate(thresholds):
+                if threshold is not None:
+                    inferred[place] = threshold
+            filled["ref_point"] = inferred
+        if "sampler" in wanted:
+            seeds = [draw_seed(generator) for _ in models]
+            samplers = [SobolQMCNormalSampler(Size([NUM_SAMPLES]), seed=seed) for seed in seeds]
+            filled["sampler"] = samplers[0] if len(models) == 1 else ListSampler(*samplers)
+        for name in wanted & {"mc_points", "candidate_set"}:
+            filled[name] = ask_context.rows(actions_of(ask_context, generator))
+        model = models[0] if len(models) == 1 else ModelList(*models)
         with seeded(generator):
-            return self.make(model=ModelList(*models), **given)
+            return self.make(
+                model=model, **{name: value for name, value in filled.items() if name in wanted}
+            )
 
     @property
     def takes_batches(self) -> bool:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 import torch
 from botorch.acquisition import ExpectedImprovement, LogExpectedImprovement, PosteriorMean
-from botorch.exceptions.errors import InputDataError
 from botorch.exceptions.warnings import NumericsWarning
 from botorch.models.model import Model
 from torch import Tensor
@@ -63,15 +62,6 @@ class BestMean:
         """
         if len(ask_context.observations) == 0:
             return MaxMean()(model, ask_context)
-        space = ask_context.search_space
-        if isinstance(space, FiniteSpace):
-            try:
-                observed = space.index(_observed_actions(ask_context))
-            except InputDataError:
-                # Choices that came with an ask may lack what was observed.
-                return _means(model, ask_context.rows_observed()).max()
-            # Predict all choices, as the acquisition will: models cache their newest predictions.
-            return _means(model, ask_context.rows(space.choices))[observed].max()
         return _means(model, ask_context.rows_observed()).max()
 
 

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from botorch.exceptions.errors import UnsupportedError
 from botorch.models.model import Model
-from botorch.posteriors import GPyTorchPosterior, Posterior
 from botorch.sampling.pathwise import draw_kernel_feature_paths, draw_matheron_paths
 from botorch.sampling.pathwise.features import KernelEvaluationMap, KernelFeatureMap
 from botorch.sampling.pathwise.features.generators import GenKernelFeatures, gen_kernel_features
@@ -30,6 +29,7 @@ from botorch.sampling.pathwise.utils import (
     get_train_inputs,
 )
 from gpytorch.models import ExactGP
+from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Generator, Size, Tensor
 
 from tvbo.kernels.features import has_features
@@ -42,12 +42,6 @@ from tvbo.randomness import seeded
 NUM_FEATURES = 1024
 """Features of a path, as many as in BoTorch: given them, its standard deviation is within some 2 %
 of the posterior's, and 64 features would leave 10 %."""
-
-JITTERS = (1e-9, 1e-6)
-"""Shares of the largest variance added to the diagonal of a covariance. The second is used where
-noise is so small that rounding makes the covariance indefinite by more than the first. Neighbours
-on a fine grid differ by less than rounding; with the addition the Cholesky factor, which is unique,
-is continuous in the covariance as well, so that every CPU makes the same draw."""
 
 
 def draw_function(model: Model, rows: Tensor, generator: Generator, scale: float = 1.0) -> Tensor:
@@ -66,8 +60,7 @@ def draw_function(model: Model, rows: Tensor, generator: Generator, scale: float
         Values, ``n``.
 
     Raises:
-        UnsupportedError: if the posterior is not normal.
-        ValueError: if the posterior covariance is not positive semi-definite.
+        NotPSDError: if the posterior covariance is not positive semi-definite.
     """
     with torch.no_grad():
         if isinstance(model, StreamingGP) and _all_choices(model, rows):
@@ -75,34 +68,14 @@ def draw_function(model: Model, rows: Tensor, generator: Generator, scale: float
             drawn = model.draw(t, generator)
             mean, _ = model.marginals(t)
         else:
-            drawn, mean = joint_draw(model.posterior(rows), generator)
+            # All posteriors of these models are normal.
+            posterior: Any = model.posterior(rows)
+            mean = posterior.mean.squeeze(-1)
+            root = psd_safe_cholesky(posterior.distribution.covariance_matrix)
+            drawn = mean + root @ torch.randn(
+                len(mean), dtype=torch.float64, generator=generator
+            ).to(mean)
         return drawn if scale == 1.0 else mean + scale * (drawn - mean)
-
-
-def joint_draw(posterior: Posterior, generator: Generator) -> tuple[Tensor, Tensor]:
-    """Return a draw from a joint posterior, and its mean, ``n`` each.
-
-    Args:
-        posterior: Normal posterior of ``n`` rows, one output and no batch.
-        generator: Source of randomness.
-
-    Raises:
-        UnsupportedError: if the posterior is not normal.
-        ValueError: if the covariance is not positive semi-definite.
-    """
-    if not isinstance(posterior, GPyTorchPosterior):
-        raise UnsupportedError(f"Expected a GPyTorchPosterior. Got {type(posterior).__name__}.")
-    mean, covar = posterior.mean.squeeze(-1), posterior.distribution.covariance_matrix
-    largest, unit = covar.diagonal().max(), torch.eye(len(covar)).to(covar)
-    for jitter in JITTERS:
-        root, info = torch.linalg.cholesky_ex(covar + jitter * largest * unit)
-        if info == 0:
-            normal = torch.randn(len(mean), dtype=mean.dtype, generator=generator)
-            return mean + root @ normal.to(mean), mean
-    raise ValueError(
-        "Expected a positive semi-definite posterior covariance. Got one that is not, by more than "
-        f"{JITTERS[-1]:g} of its largest variance."
-    )
 
 
 def _all_choices(model: StreamingGP, rows: Tensor) -> bool:

@@ -21,9 +21,6 @@ MIN_NOISE_SHARE = 10 * CERTAIN
 """Share of the largest prior variance: with less noise, rounding may make the covariance of a long
 round's outcomes indefinite."""
 
-MAX_CACHED_ENTRIES = 10_000_000
-"""Entries up to which the whole covariance is stored: 80 MB, of 3,162 actions left."""
-
 NUM_SOBOL_POINTS = 4096
 """Number of Sobol points in the box, of which the share left measures the region."""
 
@@ -100,7 +97,6 @@ class SurvivingSet:
         self.X, self.covar_module, self.noise_variance = X, covar_module, noise_variance
         self.max_variance: float = covar_module(X, diag=True).max().item()
         check_positive(max_variance=self.max_variance)
-        self._covar: Tensor | None = None
         self.start()
 
     @property
@@ -129,10 +125,7 @@ class SurvivingSet:
         """Add an action left, ``1 x d``, to the chosen ones."""
         # The nearest, since what another CPU recorded may differ in the last bits.
         place = int((self.X - X).square().sum(dim=-1).argmin())
-        if self._covar is None and len(self.X) ** 2 <= MAX_CACHED_ENTRIES:
-            self._covar = to_dense(self.covar_module(self.X, self.X))
-        C = self._covar
-        covar = to_dense(self.covar_module(X, self.X))[0] if C is None else C[place]
+        covar = to_dense(self.covar_module(X, self.X))[0]
         if (k := self.num_chosen) == len(self._V):
             self._V = torch.cat([self._V, self._V.new_empty(max(k, 64), len(self.X))])
         white = covar - self._V[:k, place] @ self._V[:k]
@@ -150,7 +143,6 @@ class SurvivingSet:
         # Actions that reach it but for rounding are kept: the maximizer may be among them.
         kept = upper >= lower.max() - _slack(lower, upper)
         self.X = self.X[kept]
-        self._covar = None if self._covar is None else self._covar[kept][:, kept]
 
 
 class SurvivingRegion(SurvivingSet):
@@ -210,7 +202,7 @@ class SurvivingRegion(SurvivingSet):
         threshold = (lower - _slack(lower, upper)).item()
         self.constraints = (*self.constraints, (posterior, threshold))
         self._sobol = self._inside(self._sobol)
-        self.X, self._covar = torch.cat([peak, self._inside(self.X)]), None
+        self.X = torch.cat([peak, self._inside(self.X)])
         for halving in range(MAX_HALVINGS):
             if len(self.X) < MIN_POOL_SIZE:
                 self.X = torch.cat([self.X, self._neighbours(self.X, halving, generator)])
