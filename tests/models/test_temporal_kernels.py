@@ -55,7 +55,6 @@ def test_one_temporal_kernel_is_a_factor(data, generator, make):
     same(model, reference, data, generator)
     assert isinstance(model.temporal_kernel, type(make()))
     assert model.forgetting_rate is None
-    assert model.is_static == isinstance(model.temporal_kernel, ConstantTemporalKernel)
 
 
 def test_a_decay_given_as_a_kernel_is_the_default(data, generator):

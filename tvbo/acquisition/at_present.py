@@ -115,7 +115,11 @@ class AtPresent:
         if "best_f" in wanted:
             filled["best_f"] = BestMean()(models[0], ask_context)
         if "X_baseline" in wanted or thresholds:
-            rows = ask_context.rows(_observed(ask_context, generator))
+            # Each action once; a random one before the first observation.
+            observed = ask_context.observations.X[:, : ask_context.layout.num_actions].unique(dim=0)
+            if len(observed) == 0 and ask_context.search_space is not None:
+                observed = ask_context.search_space.sample(generator)
+            rows = ask_context.rows(observed)
             with torch.no_grad():
                 each = [marginals(model, rows.unsqueeze(-2))[0] for model in models]
             means = torch.cat(each, dim=-1)
@@ -202,15 +206,6 @@ def _baseline(models: Sequence[Model], means: Tensor, rows: Tensor) -> Tensor:
             left = left - columns[-1].square()
             kept.append(place)
     return rows[kept] if kept else rows[order[:1]]
-
-
-def _observed(ask_context: AskContext, generator: Generator) -> Tensor:
-    """Return the observed actions, each once; a random one before the first observation."""
-    observed = ask_context.observations.X[:, : ask_context.layout.num_actions]
-    if len(observed) == 0 and ask_context.search_space is not None:
-        return ask_context.search_space.sample(generator)
-    distinct: Tensor = torch.unique(observed, dim=0)
-    return distinct
 
 
 def actions_of(

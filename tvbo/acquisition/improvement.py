@@ -88,8 +88,8 @@ class MaxMean:
         # A copy, so that computing an incumbent does not change later draws.
         generator = copy_of(default_generator(ask_context.generator))
         found = maximize(PosteriorMean(model), search_space, ask_context, generator)
-        actions = torch.cat([found, _observed_actions(ask_context)])
-        return _means(model, ask_context.rows(actions)).max()
+        observed = ask_context.observations.X[:, : ask_context.layout.num_actions]
+        return _means(model, ask_context.rows(torch.cat([found, observed]))).max()
 
 
 @dataclass(frozen=True)
@@ -128,10 +128,6 @@ class LogEI:
     def __call__(self, model: Model, ask_context: AskContext) -> LogExpectedImprovement:
         """Return the acquisition function for this round."""
         return LogExpectedImprovement(model, best_f=self.incumbent(model, ask_context))
-
-
-def _observed_actions(ask_context: AskContext) -> Tensor:
-    return ask_context.observations.X[:, : ask_context.layout.num_actions]
 
 
 def _means(model: Model, rows: Tensor) -> Tensor:

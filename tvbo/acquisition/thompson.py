@@ -19,6 +19,7 @@ from tvbo.randomness import draw_seed
 from tvbo.rounding import argmax
 from tvbo.spaces import AskContext, FiniteSpace
 from tvbo.spaces.row_index import RowIndex
+from tvbo.values import check_count
 
 
 class DrawnValues(AcquisitionFunction):
@@ -112,10 +113,7 @@ class ThompsonSampling:
 
     def __post_init__(self) -> None:
         as_beta_schedule(self.beta)
-        if self.num_candidates < 1 or self.num_candidates != int(self.num_candidates):
-            raise ValueError(
-                f"Expected num_candidates, a whole number >= 1. Got {self.num_candidates}."
-            )
+        check_count(num_candidates=self.num_candidates)
 
     def __call__(self, model: Model, ask_context: AskContext) -> DrawnValues | DrawnFunction:
         """Return a function drawn for this round.

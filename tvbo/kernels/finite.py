@@ -13,6 +13,7 @@ from torch import Size, Tensor
 
 from tvbo.kernels.batch import BatchKernel
 from tvbo.spaces.observations import check_finite
+from tvbo.values import check_count
 
 MIN_VARIANCE = 1e-6
 
@@ -95,8 +96,7 @@ class TaskKernel(BatchKernel, IndexKernel):
     """
 
     def __init__(self, num_tasks: int, rank: int = 1, **kwargs: Any):
-        if num_tasks < 1:
-            raise ValueError(f"Expected num_tasks >= 1. Got {num_tasks}.")
+        check_count(num_tasks=num_tasks)
         if not 1 <= rank <= num_tasks:
             raise ValueError(f"Expected rank from 1 to {num_tasks}. Got {rank}.")
         # The base class draws initial values from the global generator.

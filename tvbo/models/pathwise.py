@@ -63,10 +63,11 @@ def draw_function(model: Model, rows: Tensor, generator: Generator, scale: float
         NotPSDError: if the posterior covariance is not positive semi-definite.
     """
     with torch.no_grad():
-        if isinstance(model, StreamingGP) and _all_choices(model, rows):
-            t = rows[0, -1].item()
-            drawn = model.draw(t, generator)
-            mean, _ = model.marginals(t)
+        actions, t = rows[:, :-1], rows[:, -1]
+        is_at_once = bool((t == t[0]).all())
+        if is_at_once and isinstance(model, StreamingGP) and torch.equal(actions, model.choices):
+            drawn = model.draw(t[0].item(), generator)
+            mean, _ = model.marginals(t[0].item())
         else:
             # All posteriors of these models are normal.
             posterior: Any = model.posterior(rows)
@@ -76,12 +77,6 @@ def draw_function(model: Model, rows: Tensor, generator: Generator, scale: float
                 len(mean), dtype=torch.float64, generator=generator
             ).to(mean)
         return drawn if scale == 1.0 else mean + scale * (drawn - mean)
-
-
-def _all_choices(model: StreamingGP, rows: Tensor) -> bool:
-    """Return whether rows are all choices at one time."""
-    t = rows[:, -1]
-    return torch.equal(rows[:, :-1], model.choices) and bool((t == t[0]).all())
 
 
 def has_paths(model: Model) -> bool:

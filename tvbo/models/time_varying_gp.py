@@ -98,7 +98,13 @@ class TimeVaryingGP(SingleTaskGP):
         input_transform: InputTransform | None = None,
         temporal_kernel: TemporalKernel | Sequence[TemporalKernel] | None = None,
     ):
-        check_training_data(train_X, train_Y, train_Yvar)
+        if train_X.shape[:-1] != train_Y.shape[:-1]:
+            raise BotorchTensorDimensionError(
+                "Expected as many rows in train_Y as in train_X. Got "
+                f"train_X.shape={tuple(train_X.shape)}, train_Y.shape={tuple(train_Y.shape)}."
+            )
+        check_finite("train_X", train_X)
+        check_finite("train_Y", train_Y)
         time_column, other_columns = None, list(range(train_X.shape[-1]))
         if time_feature is not None:
             time_column, other_columns = split_time(time_feature, train_X.shape[-1])
@@ -166,11 +172,6 @@ class TimeVaryingGP(SingleTaskGP):
         kernel = self.temporal_kernel
         return kernel.forgetting_rate if isinstance(kernel, TemporalDecayKernel) else None
 
-    @property
-    def is_static(self) -> bool:
-        """Whether time makes no difference, with the present parameters."""
-        return all(kernel.is_static for kernel in self.temporal_kernels)
-
     def custom_fit(self, mll: MarginalLogLikelihood, **kwargs: Any) -> MarginalLogLikelihood:
         """Fit as BoTorch does, and log parameters that end at a bound of their constraint.
 
@@ -191,23 +192,6 @@ class TimeVaryingGP(SingleTaskGP):
                 several models.
         """
         return {**super().construct_inputs(training_data=training_data), **deepcopy(options)}
-
-
-def check_training_data(train_X: Tensor, train_Y: Tensor, train_Yvar: Tensor | None) -> None:
-    """Raise unless the shapes and types of training data agree and all values are finite.
-
-    Raises:
-        InputDataError: if a value is NaN or infinite, or types are mixed.
-        BotorchTensorDimensionError: if shapes disagree.
-    """
-    SingleTaskGP._validate_tensor_args(X=train_X, Y=train_Y, Yvar=train_Yvar)
-    if train_X.shape[:-1] != train_Y.shape[:-1]:
-        raise BotorchTensorDimensionError(
-            "Expected as many rows in train_Y as in train_X. Got "
-            f"train_X.shape={tuple(train_X.shape)}, train_Y.shape={tuple(train_Y.shape)}."
-        )
-    check_finite("train_X", train_X)
-    check_finite("train_Y", train_Y)
 
 
 def make_temporal_kernel(

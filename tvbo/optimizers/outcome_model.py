@@ -156,7 +156,15 @@ class OutcomeModel:
         self.posterior_state.update(winsorized, self.num_told, generator)
         self.newest = self.posterior_state.condition(winsorized, rows, pending)
         if cutoff > -math.inf and not self._has_winsorized:
-            self._warn_of_winsorized(sign)
+            self._has_winsorized = True
+            newest = self.observations.Y[cutoff > self.observations.Y][-1].item()
+            logger.warning(
+                "Outcomes far %s the rest, the newest %g, enter the model as %.4g, here and from "
+                "now on. A trial that crashed may also be ended by fail(trial, reason).",
+                "above" if sign < 0 else "below",
+                sign * newest,
+                sign * cutoff,
+            )
 
     def look_at(self, t: float, generator: Generator) -> None:
         """Set ``newest`` to the posterior that an ask at ``t`` would have without pending trials.
@@ -171,18 +179,6 @@ class OutcomeModel:
         drawn_from = copy_of(generator)
         self.newest = self.posterior_state.preview(
             winsorized, keep, self.num_told, drawn_from, is_changed
-        )
-
-    def _warn_of_winsorized(self, sign: float) -> None:
-        """Log that outcomes are winsorized; ``sign`` makes larger ones better."""
-        self._has_winsorized = True
-        low = self.observations.Y[self._cutoff > self.observations.Y]
-        logger.warning(
-            "Outcomes far %s the rest, the newest %g, enter the model as %.4g, here and from now "
-            "on. A trial that crashed may also be ended by fail(trial, reason).",
-            "above" if sign < 0 else "below",
-            sign * low[-1].item(),
-            sign * self._cutoff,
         )
 
     def admit(self, trial: Trial, row: Tensor) -> tuple[Trial, Rejection | None]:
