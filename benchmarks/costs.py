@@ -18,7 +18,7 @@ from tvbo.fit.model_fitter import ModelFitter
 from tvbo.kernels import CovarianceMatrixKernel
 from tvbo.logs import Panel
 from tvbo.logs.dataset import DriftLog
-from tvbo.logs.dense import DenseLikelihood
+from tvbo.logs.likelihood import LogLikelihood
 from tvbo.logs.panel import PanelLikelihood, panel_rows
 from tvbo.optimizers import GPOptimizer, OutcomeModel
 from tvbo.optimizers.posterior_state import RowState
@@ -92,7 +92,7 @@ def one_round(n: int) -> list[dict]:
     return results
 
 
-def likelihood_seconds(likelihood: DenseLikelihood | PanelLikelihood) -> float:
+def likelihood_seconds(likelihood: LogLikelihood | PanelLikelihood) -> float:
     """Return the seconds of a value with its gradient."""
 
     def evaluate() -> None:
@@ -110,7 +110,7 @@ def dense(n: int) -> dict:
     X[:, 2] = torch.arange(n)
     Y = torch.randn(n, 1, dtype=torch.float64, generator=generator)
     log = DriftLog.from_rows(X, Y, None, -1)
-    seconds = likelihood_seconds(DenseLikelihood(log, RBFKernel(ard_num_dims=2).double(), None))
+    seconds = likelihood_seconds(LogLikelihood(log, RBFKernel(ard_num_dims=2).double(), None))
     return {"what": f"likelihood, log of {n}", "seconds": seconds}
 
 

@@ -22,7 +22,7 @@ from experiments.data.intel_lab import intel_lab
 from tvbo.kernels import CovarianceMatrixKernel
 from tvbo.logs import DriftFit, fit_drift
 from tvbo.logs.dataset import DriftLog
-from tvbo.logs.dense import DenseLikelihood
+from tvbo.logs.likelihood import LogLikelihood
 from tvbo.logs.panel import panel_rows
 
 DENSE_SIZE = 9000
@@ -33,7 +33,7 @@ IRREGULAR_ROWS = 20_000
 def dense_seconds(X: Tensor, Y: Tensor, covar_module: ScaleKernel) -> dict:
     """Time one dense likelihood of the first rows, without and with its gradient."""
     log = DriftLog.from_rows(X[:DENSE_SIZE], Y[:DENSE_SIZE], None, -1)
-    likelihood = DenseLikelihood(log, covar_module, None)
+    likelihood = LogLikelihood(log, covar_module, None)
     rate, noise = (torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in (0.25, 0.002))
     with torch.no_grad():
         value = seconds(lambda: likelihood(rate, noise))

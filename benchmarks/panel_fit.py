@@ -19,7 +19,7 @@ from shared import parser, show
 from tvbo.kernels import CovarianceMatrixKernel
 from tvbo.logs import empirical_covariance, fit_panel
 from tvbo.logs.dataset import DriftLog
-from tvbo.logs.dense import DenseLikelihood
+from tvbo.logs.likelihood import LogLikelihood
 from tvbo.logs.panel import panel_rows
 
 ARMS, TIMES = 207, 1152
@@ -30,7 +30,7 @@ def dense_seconds(values: torch.Tensor, rows: int) -> float:
     """Return the seconds of one dense likelihood of the first rows."""
     train_X, train_Y = panel_rows(values, torch.arange(len(values), dtype=torch.float64))
     log = DriftLog.from_rows(train_X[:rows], train_Y[:rows], None, -1)
-    likelihood = DenseLikelihood(log, CovarianceMatrixKernel(empirical_covariance(values)), None)
+    likelihood = LogLikelihood(log, CovarianceMatrixKernel(empirical_covariance(values)), None)
     started = time.perf_counter()
     with torch.no_grad():
         likelihood(torch.tensor(0.05).double(), torch.tensor(0.1).double())

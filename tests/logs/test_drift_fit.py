@@ -11,7 +11,7 @@ from scipy.stats import chi2
 from tvbo.kernels import CovarianceMatrixKernel
 from tvbo.logs import empirical_covariance, fit_drift, fit_panel
 from tvbo.logs.dataset import DriftLog
-from tvbo.logs.dense import DenseLikelihood
+from tvbo.logs.likelihood import LogLikelihood
 from tvbo.logs.panel import panel_rows
 from tvbo.logs.parameters import scaled_kernel
 from tvbo.logs.reading import read_panel
@@ -45,7 +45,7 @@ def fit():
 def test_maximum_is_stationary_and_the_best_of_a_grid():
     X, Y = draw_log(0.05)
     fit = fit_drift(X, Y, covar_module=known_kernel(), noise_variance=0.05, mean=0.0)
-    likelihood = DenseLikelihood(DriftLog.from_rows(X, Y, None, -1), known_kernel(), 0.0)
+    likelihood = LogLikelihood(DriftLog.from_rows(X, Y, None, -1), known_kernel(), 0.0)
 
     def at(rate):
         return likelihood(torch.tensor(-math.log1p(-rate)), torch.tensor(0.05))[0].item()
@@ -332,7 +332,7 @@ def test_segments_share_the_parameters_and_nothing_else():
     fit = fit_drift(X, Y, segments=day, covar_module=known_kernel(), noise_variance=0.05, mean=0.0)
     rate = torch.tensor(-math.log1p(-fit.forgetting_rate))
     alone = sum(
-        DenseLikelihood(DriftLog.from_rows(*part, None, -1), known_kernel(), 0.0)(
+        LogLikelihood(DriftLog.from_rows(*part, None, -1), known_kernel(), 0.0)(
             rate, torch.tensor(0.05)
         )[0].item()
         for part in days

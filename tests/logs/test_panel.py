@@ -6,7 +6,7 @@ import torch
 from tvbo.kernels import CovarianceMatrixKernel
 from tvbo.logs import Panel
 from tvbo.logs.dataset import DriftLog
-from tvbo.logs.dense import DenseLikelihood
+from tvbo.logs.likelihood import LogLikelihood
 from tvbo.logs.panel import PanelLikelihood, panel_rows, panel_segments
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
@@ -23,7 +23,7 @@ def rows(generator):
 
 def check_against_dense(log, kernel_of, evaluate, rate, mean=None):
     panel = Panel.from_log(log)
-    dense = evaluate(lambda k: DenseLikelihood(log, k, mean), kernel_of(), rate)
+    dense = evaluate(lambda k: LogLikelihood(log, k, mean), kernel_of(), rate)
     modes = evaluate(lambda k: PanelLikelihood(panel, k, mean), kernel_of(), rate)
     assert modes[0] == pytest.approx(dense[0], rel=1e-11)
     assert modes[1] == pytest.approx(dense[1], abs=1e-9)

@@ -9,7 +9,7 @@ from scipy.optimize import brentq
 from scipy.stats import chi2
 
 from tvbo.logs.dataset import DriftLog
-from tvbo.logs.dense import DenseLikelihood
+from tvbo.logs.likelihood import LogLikelihood
 from tvbo.logs.maximize import RATE, LikelihoodMaximizer
 from tvbo.logs.profile import ROOT_TOLERANCE, at_rate, profile_rate, rates_at_noise
 from tvbo.test_functions.drifting_gp import drifting_gp_log
@@ -29,7 +29,7 @@ def make_maximizer(noise_variance, learns_scale, n=80, seed=0):
     Y = drifting_gp_log(X, kernel, 0.1, 0.05, generator=generator)
     kernel.raw_outputscale.requires_grad_(learns_scale)
     log = DriftLog.from_rows(X, Y, None, -1)
-    likelihood = DenseLikelihood(log, kernel, None)
+    likelihood = LogLikelihood(log, kernel, None)
     return LikelihoodMaximizer(likelihood, kernel, noise_variance, Y.var().item(), (2e-6 / n, 32.0))
 
 
@@ -54,8 +54,10 @@ def test_ends_lie_on_the_threshold_to_the_tolerance(noise, learns_scale, seed):
 @pytest.mark.parametrize(("noise", "learns_scale"), [(0.05, False), (None, True)])
 def test_rates_with_the_noise_held(noise, learns_scale):
     maximizer = make_maximizer(noise, learns_scale)
-    best = profile_rate(maximizer, 3, 0.95, lambda step: None).best
+    profile = profile_rate(maximizer, 3, 0.95, lambda step: None)
     variances = [0.02, 0.2]
-    for variance, rate in zip(variances, rates_at_noise(maximizer, best, variances), strict=True):
+    for variance, rate in zip(
+        variances, rates_at_noise(maximizer, profile, variances), strict=True
+    ):
         held = profile_rate(make_maximizer(variance, learns_scale), 3, 0.95, lambda step: None)
         assert rate == pytest.approx(math.exp(held.best.log_rate), rel=1e-3)

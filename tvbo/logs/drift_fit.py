@@ -17,9 +17,10 @@ from torch import Tensor
 from tvbo.kernels import CovarianceMatrixKernel, TemporalKernel
 from tvbo.logs.blocks import BLOCK, BlockLikelihood
 from tvbo.logs.dataset import DriftLog, Panel, outcome_unit
-from tvbo.logs.dense import DenseLikelihood
 from tvbo.logs.drift_result import DriftFit, drift_fit_of
 from tvbo.logs.empirical import empirical_covariance
+from tvbo.logs.likelihood import BLOCK as BLOCK_ROWS
+from tvbo.logs.likelihood import EARLIER, MAX_DENSE, RECENT, LogLikelihood
 from tvbo.logs.maximize import RATE, LikelihoodMaximizer, Optimum
 from tvbo.logs.outliers import MAX_PANEL, LogModel, clipped, find_outliers
 from tvbo.logs.panel import PanelLikelihood, panel_rows
@@ -30,18 +31,14 @@ from tvbo.values import as_number, check_positive
 
 logger = logging.getLogger("tvbo.logs")
 
-MAX_DENSE = 3000
-"""Rows that the dense likelihood takes, some seconds per evaluation; of a longer log over many
-actions the newest are fitted."""
-
-MAX_ACTIONS = 1000
-"""Distinct actions up to which there are blocks for a log too long for the dense likelihood."""
+MAX_ACTIONS = 200
+"""Distinct actions up to which a long log has an exact likelihood, block by block."""
 
 BLOCKS_PAY = 2
 """Blocks are faster than the dense factorization in logs more than this many times as long as the
 sum of block size and distinct actions, as measured; the operations are N (b + n)² and N³."""
 
-DriftLikelihood = DenseLikelihood | PanelLikelihood | BlockLikelihood
+DriftLikelihood = LogLikelihood | PanelLikelihood | BlockLikelihood
 """A callable of ρ and σ² that returns the log likelihood and the mean at which it was evaluated."""
 
 
@@ -60,21 +57,14 @@ def make_likelihood(log: DriftLog, covar_module: Kernel, mean: float | None) -> 
     n_actions = log.num_actions
     if n_actions <= MAX_ACTIONS and len(log) > BLOCKS_PAY * (BLOCK + n_actions):
         return BlockLikelihood(log, covar_module, mean)
-    return DenseLikelihood(log, covar_module, mean)
+    return LogLikelihood(log, covar_module, mean)
 
 
-FROM_STARTS, OF_WHOLE = 45, 20
-"""Evaluations of the likelihood in a fit, for each parameter, as measured on logs of up to 2,500
-rows: from the starts, on a subsample if the log is long, and then on the whole log."""
+FROM_STARTS, OF_WHOLE = 20, 18
+"""Evaluations of the likelihood in a fit, for each parameter, as measured: from the starts, on a
+subsample if the log is long, and then on the whole log."""
 
-FORMS = {
-    DenseLikelihood: "the dense likelihood",
-    PanelLikelihood: "the exact likelihood, mode by mode of the panel",
-    BlockLikelihood: "the exact likelihood, block by block",
-}
-"""Name of each form of the likelihood, as it is printed."""
-
-SUBSAMPLE_SIZE, LONG = 1000, 2000
+SUBSAMPLE_SIZE, LONG = 300, 600
 """Observations of the subsample from which the starts of a long log are maximized, and those above
 which a log is long, unless it is a panel, whose likelihood is fast at any length."""
 
@@ -105,12 +95,11 @@ def fit_drift(
     r"""Learn ε from a log by maximum marginal likelihood (Bogunovic et al., 2016, Appendix B).
 
     Rows may be in any order, at equal or different times, with unequal steps. The likelihood is
-    exact, in the fastest form for the log (``make_likelihood``): by modes if
-    every action was observed at every time, by blocks if there are few distinct actions, else
-    dense. Only of a log of more than 3,000 rows over more than 1,000 actions the newest 3,000 rows
-    are fitted, which ``messages`` then says.
+    exact, in the fastest form for the log (``make_likelihood``), but for a log of more than 2,000
+    rows over more than 200 actions: its rows are then taken in blocks, each given 100 earlier ones
+    (:class:`~tvbo.logs.likelihood.LogLikelihood`), which ``messages`` says.
 
-    For a log of more than 2,000 rows that is not a full panel, the starts are maximized on 1,000 of
+    For a log of more than 600 rows that is not a full panel, the starts are maximized on 300 of
     them, in runs spread over the log; maximum, test and interval use all rows.
 
     Args:
@@ -182,11 +171,9 @@ def fit_drift(
     is_panel = Panel.from_log(log) is not None
     if not is_panel and len(log) > MAX_DENSE and log.num_actions > MAX_ACTIONS:
         messages.append(
-            f"The log is too long for the exact likelihood, since it has {log.num_actions:,} "
-            f"actions: its newest {MAX_DENSE:,} of {len(log):,} rows were fitted."
+            f"The likelihood of {len(log):,} rows over {log.num_actions:,} actions is approximate: "
+            f"each {BLOCK_ROWS} rows are given some {RECENT + EARLIER} earlier ones, not all."
         )
-        newest = log.order[-MAX_DENSE:]
-        log, numbers = log.rows(newest), [numbers[row] for row in newest.tolist()]
     names = [*steps(num_starts), *(form.name for form in forms)]
     with patient_steps(names, "fit_drift", progress) as show:
 
@@ -232,10 +219,10 @@ class _Fit:
         _, whole, subsample = self._prepared(log)
         seconds = OF_WHOLE * _seconds(whole) + FROM_STARTS * _seconds(subsample)
         seconds *= int(whole.free().sum())
-        words = "some seconds" if seconds < 10 else f"about {seconds:.0f} s"
+        words = "some seconds" if seconds < 10 else f"about {seconds:.0f} CPU s"
         if seconds > 120:
-            words = f"about {seconds / 60:.0f} min"
-        return f"fitting {len(log)} rows by {FORMS[type(whole.likelihood)]}: {words}"
+            words = f"about {seconds / 60:.0f} CPU min"
+        return f"fitting {len(log)} rows: {words}"
 
     def robust(self, log: DriftLog, numbers: Sequence[int]) -> DriftFit:
         """Fit a log without its outliers, which are named by the numbers of their rows."""
@@ -309,12 +296,14 @@ class _Fit:
 
 
 def _seconds(maximizer: LikelihoodMaximizer) -> float:
-    """Return how long an evaluation takes, the second of two."""
+    """Return how long an evaluation takes, the shorter of two."""
     low, high = maximizer.rate_bounds
+    seconds = []
     for share in (0.4, 0.6):
-        begun = time.monotonic()
+        begun = time.process_time()
         maximizer.value(at_rate(maximizer.start, low + share * (high - low)))
-    return time.monotonic() - begun
+        seconds.append(time.process_time() - begun)
+    return min(seconds)
 
 
 def _no_finite_start(failures: list[str]) -> DriftFitError:

@@ -14,7 +14,6 @@ from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel, ScaleKernel
 from tvbo.kernels import TemporalKernel, TemporalMaternKernel
 from tvbo.kernels.batch import ColumnKernel
 from tvbo.logs.dataset import DriftLog
-from tvbo.logs.dense import DenseLikelihood
 from tvbo.logs.drift_result import DriftFit
 from tvbo.logs.forms import (
     CANDIDATES,
@@ -25,6 +24,7 @@ from tvbo.logs.forms import (
     choose,
     exponential,
 )
+from tvbo.logs.likelihood import LogLikelihood
 from tvbo.logs.maximize import NOISE, RATE, LikelihoodMaximizer, Optimum
 from tvbo.logs.panel_terms import in_unit_of_time
 from tvbo.logs.parameters import positive, times_factor
@@ -93,7 +93,7 @@ def compare_drift(
         kernel = _kernel(
             _temporal_kernels(candidate, fit.forgetting_rate, gap), fit.covar_module, unit, columns
         )
-        likelihood = DenseLikelihood(part, kernel, fixed_mean)
+        likelihood = LogLikelihood(part, kernel, fixed_mean)
         variance = part.Y.var().item()
         maximizer = LikelihoodMaximizer(likelihood, kernel, fixed_noise, variance, (1.0, 1.0))
         start = maximizer.start.copy()
@@ -112,7 +112,7 @@ def compare_drift(
         if later > 0 and first.can_be_fitted:
             part_kernel, part, at = fitted(candidate, first)
             sigma2, mean = part.assign(at.theta)
-            whole = DenseLikelihood(log, part_kernel, mean)
+            whole = LogLikelihood(log, part_kernel, mean)
             with torch.no_grad():
                 density, _ = whole(*torch.tensor([0.0, sigma2], dtype=torch.float64))
             gained = density.item() - at.log_likelihood

@@ -218,7 +218,7 @@ def drift_fit_of(
         by_noise.append((sigma2, -math.expm1(-profile.rate(best.log_rate))))
         for factors in (NOISE_FACTORS, [1 / factor for factor in NOISE_FACTORS]):
             fixed = [sigma2 * factor for factor in factors]
-            rates = rates_at_noise(maximizer, best, [each / unit**2 for each in fixed])
+            rates = rates_at_noise(maximizer, profile, [each / unit**2 for each in fixed])
             by_noise += [(v, -math.expm1(-rate)) for v, rate in zip(fixed, rates, strict=False)]
         by_noise.sort()
     # The other noise variances have moved the kernel.

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from torch import Tensor
 
-from tvbo.quadratic_model import Array, Function, QuadraticModel
+from tvbo.quadratic_model import CLOSE, Array, Function, QuadraticModel
 
 Likelihood = Callable[[Tensor, Tensor], tuple[Tensor, float]]
 """A function of the rate ρ and the noise variance that returns the log likelihood and the mean."""
@@ -23,13 +23,9 @@ Likelihood = Callable[[Tensor, Tensor], tuple[Tensor, float]]
 RATE, NOISE = 0, 1
 """Places of log ρ and log σ² in the vector of parameters."""
 
-TOLERANCE = 1e-12
-"""Gain of a step, as a share of the log likelihood, at which L-BFGS-B stops. The likelihood of the
-drift rate has long flat regions, in which it would stop with a larger tolerance."""
-
-PROFILE = 1e-5
-"""Error of a point of the profile, in nats, that is accepted: it moves an end of the interval by
-less than a ten-thousandth of its distance from the maximum."""
+TOLERANCE = 1e-9
+"""Gain of a step, as a share of the log likelihood, at which L-BFGS-B stops. Where a likelihood is
+flat in the drift rate it would stop too early with a larger one."""
 
 RAW_RANGE = 8.0
 """Range of a raw kernel parameter on both sides of its start: a factor of 3,000 for a logarithm.
@@ -49,14 +45,12 @@ class Optimum:
     Args:
         theta: All parameters, beginning with log ρ and log σ².
         log_likelihood: Log likelihood at the maximum.
-        slope: Derivative with respect to log ρ, which is also that of the profile.
         converged: False if the optimizer stopped for another reason than a small gradient.
         message: The message of the optimizer.
     """
 
     theta: Array
     log_likelihood: float
-    slope: float
     converged: bool
     message: str
 
@@ -114,12 +108,13 @@ class LikelihoodMaximizer:
         # Cached, because a maximum is evaluated again for its refinement and its slope.
         self._negative = lru_cache(maxsize=16)(self._evaluate)
 
-    def explore(self, start: Array, *held: int) -> Optimum:
+    def explore(self, start: Array, *held: int, max_steps: int = 500) -> Optimum:
         """Return a local maximum by L-BFGS-B from a start.
 
         Args:
             start: All parameters.
             *held: Places of those that are held.
+            max_steps: Steps after which to stop.
         """
         free = self.free(*held)
         if not free.any():
@@ -130,51 +125,42 @@ class LikelihoodMaximizer:
             np.clip(start[free], low, high),
             jac=True,
             method="L-BFGS-B",
-            bounds=list(zip(low, high, strict=True)),
-            options={"maxiter": 500, "ftol": TOLERANCE, "gtol": 1e-6},
+            bounds=self._bounds(free),
+            options={"maxfun": max_steps, "ftol": TOLERANCE, "gtol": 1e-6},
         )
         # Status 2 means that a line search found no descent: a maximum up to rounding.
         gradient_is_flat = float(np.abs(result.jac).max()) < 1e-2 * max(1.0, abs(result.fun)) ** 0.5
         converged = result.status == 0 or gradient_is_flat
         return self._optimum(_inserted(start, free, result.x), converged, result.message)
 
-    def refine(self, rough: Array, *held: int) -> tuple[Optimum, QuadraticModel | None]:
+    def refine(
+        self,
+        rough: Array,
+        *held: int,
+        model: QuadraticModel | None = None,
+        close: float = CLOSE,
+    ) -> tuple[Optimum, QuadraticModel | None]:
         """Return the maximum next to an approximate one, by Newton's method if that succeeds.
 
         Args:
             rough: All parameters.
             *held: Places of those that are held.
+            model: A quadratic model in those that are free, near by, which is updated; None makes
+                one by differences.
+            close: Expected gain, in nats, below which to stop.
 
         Returns:
-            The maximum, and a quadratic model there in the parameters that are free; None if the
-            Hessian is not finite there, or zero.
+            The maximum, and the model; None if the Hessian is not finite there, or zero.
         """
         free = self.free(*held)
-        model = self._model(rough, free)
-        optimum = self.follow(rough, model, *held) if model is not None else None
-        if optimum is None:
-            optimum = self.explore(rough, *held)
-            model = self._model(optimum.theta, free)
-        return optimum, model
-
-    def follow(
-        self, start: Array, model: QuadraticModel, *held: int, close: float | None = None
-    ) -> Optimum | None:
-        """Return the maximum next to a start by Newton's method; None if it does not reach it.
-
-        Args:
-            start: All parameters.
-            model: A quadratic model in those that are free, near the start, which is updated.
-            *held: Places of those that are held.
-            close: Expected gain, in nats, below which to stop.
-        """
-        free = self.free(*held)
-        bounds = list(zip(self.low[free], self.high[free], strict=True))
-        options = {} if close is None else {"close": close}
-        found = model.minimize(self._function(start, free), bounds, start[free], **options)
-        if found is None:
-            return None
-        return self._optimum(_inserted(start, free, found), True, "Newton's method")
+        function, bounds = self._function(rough, free), self._bounds(free)
+        by_differences = QuadraticModel.by_differences
+        known = model or by_differences(function, bounds, rough[free])
+        found = known and known.minimize(function, bounds, rough[free], close)
+        if found is not None:
+            return self._optimum(_inserted(rough, free, found), True, "Newton's method"), known
+        optimum = self.explore(rough, *held)
+        return optimum, model or by_differences(function, bounds, optimum.theta[free])
 
     def value(self, theta: Array) -> float:
         """Return the log likelihood."""
@@ -210,9 +196,8 @@ class LikelihoodMaximizer:
 
         return function
 
-    def _model(self, theta: Array, free: NDArray[np.bool_]) -> QuadraticModel | None:
-        bounds = list(zip(self.low[free], self.high[free], strict=True))
-        return QuadraticModel.by_differences(self._function(theta, free), bounds, theta[free])
+    def _bounds(self, free: NDArray[np.bool_]) -> list[tuple[float, float]]:
+        return list(zip(self.low[free], self.high[free], strict=True))
 
     def _set(self, theta: Array) -> tuple[Tensor, Tensor]:
         """Set the kernel to a vector; return ρ and σ²."""
@@ -241,8 +226,8 @@ class LikelihoodMaximizer:
         return -value.item(), gradient
 
     def _optimum(self, theta: Array, converged: bool, message: str) -> Optimum:
-        value, gradient = self._negative(*theta)
-        return Optimum(theta, -value, -gradient[RATE], converged and math.isfinite(value), message)
+        value, _ = self._negative(*theta)
+        return Optimum(theta, -value, converged and math.isfinite(value), message)
 
 
 def _inserted(theta: Array, free: NDArray[np.bool_], values: Array) -> Array:

@@ -11,7 +11,7 @@ from scipy.special import ndtri
 from torch import Tensor
 
 from tvbo.logs.dataset import DriftLog
-from tvbo.logs.dense import DenseLikelihood, whiten
+from tvbo.logs.likelihood import covariance_of, whiten
 
 NORMAL_MAD = 1.4826
 """Standard deviation of a normal variable, as a multiple of its median absolute deviation (MAD)."""
@@ -96,12 +96,9 @@ class LogModel:
         return residuals
 
     def _in_window(self, log: DriftLog, kept: Tensor, given: Tensor) -> Tensor:
-        likelihood = DenseLikelihood(log, self.covar_module, self.mean)
+        parameters = torch.tensor([self.rate, self.noise_variance], dtype=torch.float64)
         with torch.no_grad():
-            covar = likelihood.covariance(
-                torch.tensor(self.rate, dtype=torch.float64),
-                torch.tensor(self.noise_variance, dtype=torch.float64),
-            )
+            *_, covar = covariance_of(log, self.covar_module, *parameters)
             others = ~kept
             error = log.Y - self.mean
             error_given = given - self.mean

@@ -12,7 +12,7 @@ from scipy.linalg.lapack import dtbtrs
 from torch import Tensor
 
 from tvbo.logs.dataset import Panel
-from tvbo.logs.dense import weighted_mean, with_gradient
+from tvbo.logs.likelihood import weighted_mean, with_gradient
 from tvbo.quadratic_model import Array
 
 

@@ -10,11 +10,18 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import gammaincinv
 
-from tvbo.logs.maximize import NOISE, PROFILE, RATE, LikelihoodMaximizer, Optimum
+from tvbo.logs.maximize import NOISE, RATE, LikelihoodMaximizer, Optimum
 from tvbo.quadratic_model import Array, QuadraticModel
 
 IMPROVEMENT = 1e-3
 """Excess of a point of the profile over the maximum, in nats, that counts as a better maximum."""
+
+PROFILE = 1e-4
+"""Error of a point of the profile, in nats, that is accepted: it moves an end of the interval by
+less than a ten-thousandth of its distance from the maximum."""
+
+START_STEPS = 20
+"""Steps from each start, after which the best of them is refined."""
 
 BEYOND = math.log(1e9)
 """Distance from the bounds of log ρ at which the limits of no drift and no memory are evaluated."""
@@ -35,7 +42,8 @@ class Profile:
         at_infinity: The maximum for independent functions at different times, ρ = ∞.
         interval: Rates ρ that the likelihood-ratio test does not reject, from 0 to infinity.
         points: ``(log ρ, log likelihood)`` of all points of the profile computed, by rate.
-        failed_starts: Messages of starts that did not end at a maximum.
+        failed_starts: Messages of starts from which no likelihood was finite.
+        model: Quadratic model at the maximum in the free parameters; None at a limit.
     """
 
     best: Optimum
@@ -44,6 +52,7 @@ class Profile:
     interval: tuple[float, float]
     points: list[tuple[float, float]]
     failed_starts: list[str]
+    model: QuadraticModel | None
 
     def rate(self, log_rate: float) -> float:
         """Return ρ, exactly zero and infinite at the two limits."""
@@ -61,12 +70,13 @@ def steps(num_starts: int) -> list[str]:
 def explore_starts(
     maximizer: LikelihoodMaximizer, num_starts: int, on_step: Callable[[str], None]
 ) -> list[Optimum]:
-    """Return the maxima from starts spread evenly in log ρ over the bounds of the maximizer."""
+    """Return rough maxima from starts spread evenly in log ρ over the bounds of the maximizer."""
     rates = np.linspace(*maximizer.rate_bounds, num_starts + 2)[1:-1]
     optima = []
     for step, rate in zip(steps(num_starts)[1:], rates, strict=False):
         on_step(step)
-        optima.append(maximizer.explore(at_rate(maximizer.start, rate)))
+        start = at_rate(maximizer.start, rate)
+        optima.append(maximizer.explore(start, max_steps=START_STEPS))
     return optima
 
 
@@ -102,20 +112,23 @@ def profile_rate(
     # Quantiles of χ² by its incomplete gamma function; importing scipy.stats takes long.
     drop, drop_at_infinity = (gammaincinv(0.5 * df, level) for df in (1, memory_parameters))
     optima = explore_starts(subsample, num_starts, on_step)
-    failed = [optimum.message for optimum in optima if not optimum.converged]
+    failed = [each.message for each in optima if not math.isfinite(each.log_likelihood)]
+
+    def at_limit(log_rate: float) -> Optimum:
+        thetas = [at_rate(each.theta, log_rate) for each in optima]
+        thetas.append(at_rate(subsample.start, log_rate))
+        found = subsample.explore(max(thetas, key=subsample.value), RATE)
+        return found if subsample is maximizer else maximizer.explore(found.theta, RATE)
+
     on_step(LIMITS[0])
-    at_zero, _ = maximizer.refine(_best_of(subsample, low - BEYOND, optima).theta, RATE)
+    at_zero = at_limit(low - BEYOND)
     on_step(LIMITS[1])
-    # Not refined, because it is only compared with a threshold.
-    at_infinity = maximizer.explore(_best_of(subsample, high + BEYOND, optima).theta, RATE)
+    at_infinity = at_limit(high + BEYOND)
     on_step(MAXIMUM)
     best, model = maximizer.refine(max(optima, key=lambda o: maximizer.value(o.theta)).theta)
-    if at_zero.log_likelihood > best.log_likelihood:
-        best, model = at_zero, None
-    if at_infinity.log_likelihood > best.log_likelihood - drop_at_infinity:
-        at_infinity, _ = maximizer.refine(at_infinity.theta, RATE)
-        if at_infinity.log_likelihood > best.log_likelihood:
-            best, model = at_infinity, None
+    for limit in (at_zero, at_infinity):
+        if limit.log_likelihood > best.log_likelihood:
+            best, model = limit, None
 
     points = {o.log_rate: o for o in (at_zero, best, at_infinity)}
     while True:
@@ -145,28 +158,33 @@ def profile_rate(
         ),
         points=sorted((rate, o.log_likelihood) for rate, o in points.items()),
         failed_starts=failed,
+        model=model,
     )
 
 
 def rates_at_noise(
-    maximizer: LikelihoodMaximizer, best: Optimum, noise_variances: Sequence[float]
+    maximizer: LikelihoodMaximizer, profile: Profile, noise_variances: Sequence[float]
 ) -> list[float]:
     """Return the maximum likelihood rates ρ for fixed noise variances.
 
     Args:
         maximizer: Maximizer of the likelihood, with a learned or a fixed noise variance.
-        best: Its maximum, the start of the first fit; each fit is the start of the next.
+        profile: Its profile. Each fit starts from the one before, the first from the maximum.
         noise_variances: Values of σ², each close to the previous one.
 
     Returns:
         A rate for each value, up to the first at which the likelihood is not finite.
     """
-    theta, rates = best.theta, []
+    theta, rates = profile.best.theta, []
+    model, slope = profile.model, np.zeros_like(theta)
+    if model is not None and maximizer.learns_noise:
+        model, slope[maximizer.free(NOISE)], _ = _without(model, NOISE)
     for noise_variance in noise_variances:
         # The maximum may be at a limit, outside the bounds.
         start = at_rate(theta, np.clip(theta[RATE], *maximizer.rate_bounds))
+        start += slope * (math.log(noise_variance) - start[NOISE])
         start[NOISE] = math.log(noise_variance)
-        found, _ = maximizer.refine(start, NOISE)
+        found, _ = maximizer.refine(start, NOISE, model=model)
         if not math.isfinite(found.log_likelihood):
             break
         theta = found.theta
@@ -174,19 +192,21 @@ def rates_at_noise(
     return rates
 
 
+def _without(model: QuadraticModel, place: int) -> tuple[QuadraticModel, Array, float]:
+    """Return the model of the other parameters, their slopes by one, and its curvature so."""
+    others = np.arange(len(model.held)) != place
+    rest = QuadraticModel(model.hessian[np.ix_(others, others)], model.held[others])
+    across = model.hessian[others, place]
+    slope = -np.linalg.solve(rest.hessian, across)
+    return rest, slope, float(model.hessian[place, place] + across @ slope)
+
+
 def _height(optimum: Optimum) -> float:
     return optimum.log_likelihood
 
 
-def _best_of(maximizer: LikelihoodMaximizer, log_rate: float, optima: list[Optimum]) -> Optimum:
-    """Return the maximum at one rate, from the first start and from the best of the optima."""
-    starts = (max(optima, key=_height).theta, maximizer.start)
-    found = [maximizer.explore(at_rate(start, log_rate), RATE) for start in starts]
-    return max(found, key=_height)
-
-
-ROOT_TOLERANCE = 1e-4
-"""Tolerance of log ρ at the ends of an interval: a ten-thousandth of ρ."""
+ROOT_TOLERANCE = 1e-3
+"""Tolerance of log ρ at the ends of an interval: a thousandth of ρ."""
 
 FIRST_STEP = 0.25
 """First step in log ρ outwards from the maximum, at most; each later one is a half longer."""
@@ -220,20 +240,19 @@ class _ProfileSearch:
         self.model, self.curvature = None, None
         self.direction = np.zeros_like(best.theta)
         if model is not None:
-            self.model = QuadraticModel(model.hessian[1:, 1:], model.held[1:])
-            slope = -np.linalg.solve(self.model.hessian, model.hessian[1:, 0])
+            self.model, slope, self.curvature = _without(model, RATE)
             self.direction[maximizer.free(RATE)] = slope
-            self.curvature = model.hessian[0, 0] + model.hessian[0, 1:] @ slope
 
     def at(self, log_rate: float) -> Optimum:
         """Return the point of the profile at a rate."""
         if log_rate not in self.points:
             self.on_point()
             start = at_rate(self._start(log_rate), log_rate)
-            found = None
-            if self.model is not None:
-                found = self.maximizer.follow(start, self.model, RATE, close=PROFILE)
-            self.points[log_rate] = found or self.maximizer.explore(start, RATE)
+            if self.model is None:
+                self.points[log_rate] = self.maximizer.explore(start, RATE)
+            else:
+                found, _ = self.maximizer.refine(start, RATE, model=self.model, close=PROFILE)
+                self.points[log_rate] = found
         return self.points[log_rate]
 
     def _start(self, log_rate: float) -> Array:

@@ -1,0 +1,230 @@
+"""The log likelihood of a log: dense, or of a long one block by block, given rows before each."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from linear_operator.utils.errors import NotPSDError
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tvbo.logs.dataset import DriftLog
+
+MAX_DENSE = 2000
+"""Rows up to which a log is one block, whose likelihood is exact."""
+
+BLOCK, RECENT, EARLIER = 200, 50, 50
+"""Rows of a block of a longer log, and rows it is given: those just before, and further ones the
+sparser the older they are, by which long lags are seen."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """Rows of a log that are factorized together.
+
+    Args:
+        log: The rows, in order of time.
+        given: How many of them, the first, are only given.
+    """
+
+    log: DriftLog
+    given: int
+
+    @cached_property
+    def y_and_one(self) -> Tensor:
+        """The outcomes, and ones, as columns."""
+        return torch.stack([self.log.Y, torch.ones_like(self.log.Y)], dim=-1)
+
+
+def windows_of(log: DriftLog, max_dense: int) -> list[Window]:
+    """Return the blocks of a log, each with the rows it is given; one block of all, if it is short.
+
+    The age of earlier rows grows geometrically, since without distant rows a slow drift is hardly
+    seen (Stein, Chi, Welty, 2004, "Approximating likelihoods for large spatial data sets").
+    """
+    if len(log) <= max_dense:
+        return [Window(log.rows(log.order), 0)]
+    windows, order, first = [], log.order, 0
+    for block, is_first in log.blocks(BLOCK):
+        first = block.start if is_first else first
+        age = block.start - first
+        reach = torch.logspace(0, math.log10(max(age, 1)), EARLIER + RECENT, dtype=torch.float64)
+        ages = torch.cat([torch.arange(1, RECENT + 1), reach.long()]).unique()
+        given = order[block.start - ages[ages <= age].flip(0)]
+        windows.append(Window(log.rows(torch.cat([given, order[block]])), len(given)))
+    return windows
+
+
+class LogLikelihood:
+    r"""Log marginal likelihood (24) of Bogunovic et al. (2016), Appendix B.
+
+    .. math:: \log p(y) = -\tfrac12 r^\top \Sigma^{-1} r - \tfrac12 \log |\Sigma|
+        - \tfrac{n}{2} \log 2\pi, \quad
+        \Sigma_{ij} = k(x_i, x_j)\,e^{-\rho |t_i - t_j| / 2} + \sigma_i^2 \delta_{ij}
+
+    with :math:`r = y - m` and :math:`\rho = -\log(1 - \varepsilon)`, and
+    :math:`\Sigma_{ij} = 0` between different segments. It is exact, in :math:`O(n^3)`, for logs of
+    up to ``max_dense`` rows. That of a longer one is :math:`\sum_j \log p(y_j \mid y_{c(j)})` over
+    blocks of successive rows, in :math:`O(n)`, each given some 100 earlier rows (Vecchia, 1988).
+
+    Args:
+        log: The observations.
+        covar_module: The kernel over actions.
+        mean: The prior mean; None takes its maximum likelihood value (generalized least squares).
+        max_dense: Rows up to which the likelihood is exact.
+    """
+
+    def __init__(
+        self, log: DriftLog, covar_module: Kernel, mean: float | None, max_dense: int = MAX_DENSE
+    ):
+        self.covar_module, self.mean = covar_module, mean
+        self.windows = windows_of(log, max_dense)
+
+    def __call__(self, rate: Tensor, noise_variance: Tensor) -> tuple[Tensor, float]:
+        """Return the log likelihood, differentiable, and the mean at which it was evaluated.
+
+        Args:
+            rate: ρ per unit of time, a scalar.
+            noise_variance: σ², a scalar; not used if the noise variances of the log are known.
+
+        Raises:
+            NotPSDError: if the covariance is singular to rounding.
+        """
+        wants_gradient, is_one = torch.is_grad_enabled(), len(self.windows) == 1
+        factored, white = [], []
+        for window in self.windows:
+            with torch.set_grad_enabled(wants_gradient and is_one):
+                made = covariance_of(window.log, self.covar_module, rate, noise_variance)
+            root, all_white = whiten(made[-1], window.y_and_one)
+            # Of several they are made again for the gradient: all together may be gigabytes.
+            factored.append((made if is_one else None, root, all_white))
+            white.append(all_white[window.given :])
+        y, one = torch.cat(white).unbind(-1)
+        mean = weighted_mean(y, one) if self.mean is None else self.mean
+        half_logdet = sum(
+            root.diagonal()[window.given :].log().sum().item()
+            for window, (_, root, _) in zip(self.windows, factored, strict=True)
+        )
+        value = -0.5 * (y - mean * one).square().sum().item() - half_logdet
+        value -= 0.5 * len(y) * math.log(2 * math.pi)
+        if not wants_gradient:
+            return torch.tensor(value, dtype=torch.float64), mean
+        learned = [each for each in self.covar_module.parameters() if each.requires_grad]
+        in_rate = in_noise = 0.0
+        in_kernel = [torch.zeros_like(each) for each in learned]
+        for window, (made, root, all_white) in zip(self.windows, factored, strict=True):
+            kernel, decay, lags, covar = made or covariance_of(
+                window.log, self.covar_module, rate, noise_variance
+            )
+            residual = all_white[:, 0] - mean * all_white[:, 1]
+            weights = _in_covariance(root, residual)
+            if window.given:
+                part = slice(window.given)
+                weights[part, part] -= _in_covariance(root[part, part], residual[part])
+            if window.log.Yvar is None:
+                in_noise += weights.trace().item()
+            in_rate -= 0.5 * torch.einsum("ij,ij,ij->", weights, covar, lags).item()
+            if learned:
+                slopes = torch.autograd.grad(
+                    kernel, learned, weights.mul_(decay), allow_unused=True, materialize_grads=True
+                )
+                in_kernel = [total + slope for total, slope in zip(in_kernel, slopes, strict=True)]
+        return with_gradient(
+            value,
+            (rate, in_rate),
+            (noise_variance, in_noise),
+            *zip(learned, in_kernel, strict=True),
+        ), mean
+
+
+def covariance_of(
+    log: DriftLog, covar_module: Kernel, rate: Tensor, noise_variance: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    r"""Return the kernel, which is differentiable, the decay in time, the lags, and :math:`\Sigma`.
+
+    Args:
+        log: The observations.
+        covar_module: The kernel over actions.
+        rate: ρ.
+        noise_variance: σ²; not used if the noise variances of the log are known.
+    """
+    kernel: Tensor = covar_module(log.actions).to_dense()
+    with torch.no_grad():
+        lags = (log.times.unsqueeze(-1) - log.times).abs_()
+        decay = (lags * (-0.5 * rate)).exp_()
+        if log.segments.any():
+            decay *= log.segments.unsqueeze(-1) == log.segments
+        covar = kernel * decay
+        covar.diagonal().add_(noise_variance if log.Yvar is None else log.Yvar)
+    return kernel, decay, lags, covar
+
+
+def _in_covariance(root: Tensor, white: Tensor) -> Tensor:
+    """Return the derivative (25) by the covariance, cheaper than through the factorization."""
+    alpha = torch.linalg.solve_triangular(root.mT, white.unsqueeze(-1), upper=True)
+    return torch.cholesky_inverse(root).neg_().addmm_(alpha, alpha.mT).mul_(0.5)
+
+
+def whiten(covar: Tensor, series: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the Cholesky factor of a covariance, and series whitened by it.
+
+    Args:
+        covar: ``n x n``.
+        series: ``n x m``.
+
+    Raises:
+        NotPSDError: if the covariance is singular to rounding.
+    """
+    root, info = torch.linalg.cholesky_ex(covar)
+    check_factored(int(info))
+    return root, torch.linalg.solve_triangular(root, series, upper=False)
+
+
+def check_factored(info: int) -> None:
+    """Raise unless a Cholesky factorization succeeded.
+
+    Args:
+        info: The status that LAPACK returned; 0 is success.
+
+    Raises:
+        NotPSDError: if it did not succeed.
+    """
+    # No jitter: it would act as additional noise, and change the likelihood.
+    if info != 0:
+        raise NotPSDError("The covariance of the log is singular to rounding.")
+
+
+def weighted_mean(
+    white_y: Tensor | NDArray[np.float64], white_one: Tensor | NDArray[np.float64]
+) -> float:
+    """Return the generalized least squares mean from whitened outcomes and whitened ones.
+
+    A float, not a tensor: the likelihood is stationary in the mean, so no gradient flows through.
+    """
+    return float((white_y * white_one).sum() / (white_one * white_one).sum())
+
+
+def with_gradient(
+    value: float, *parts: tuple[Tensor, Tensor | NDArray[np.float64] | float]
+) -> Tensor:
+    r"""Return a scalar tensor with a given value and given derivatives.
+
+    To ``value`` are added terms of value zero, :math:`\langle G, X - X_0 \rangle`, each of which
+    carries the derivative ``G`` with respect to the tensor ``X``. Autograd continues from ``X`` to
+    whatever ``X`` was computed from.
+
+    Args:
+        value: The value.
+        *parts: Pairs of a tensor and the derivative with respect to it, of the same shape.
+    """
+    total = torch.tensor(value, dtype=torch.float64)
+    for tensor, gradient in parts:
+        if tensor.requires_grad:
+            gradient = torch.as_tensor(gradient, dtype=torch.float64)
+            total = total + (gradient * (tensor - tensor.detach())).sum()
+    return total
