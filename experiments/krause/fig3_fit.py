@@ -12,7 +12,7 @@ from torch import Tensor
 
 from experiments.problems.time_of_day import time_of_day
 from tvbo.kernels import ContextActionKernel
-from tvbo.logs.dense import weighted_mean, with_gradient
+from tvbo.logs.likelihood import weighted_mean, with_gradient
 from tvbo.logs.maximize import RATE, LikelihoodMaximizer
 from tvbo.logs.profile import at_rate
 

@@ -117,8 +117,8 @@ class LogLikelihood:
         learned = [each for each in self.covar_module.parameters() if each.requires_grad]
         in_rate = in_noise = 0.0
         in_kernel = [torch.zeros_like(each) for each in learned]
-        for window, (made, root, all_white) in zip(self.windows, factored, strict=True):
-            kernel, decay, lags, covar = made or covariance_of(
+        for window, (kept, root, all_white) in zip(self.windows, factored, strict=True):
+            kernel, decay, lags, covar = kept or covariance_of(
                 window.log, self.covar_module, rate, noise_variance
             )
             residual = all_white[:, 0] - mean * all_white[:, 1]

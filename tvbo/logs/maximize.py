@@ -156,7 +156,7 @@ class LikelihoodMaximizer:
         function, bounds = self._function(rough, free), self._bounds(free)
         by_differences = QuadraticModel.by_differences
         known = model or by_differences(function, bounds, rough[free])
-        found = known and known.minimize(function, bounds, rough[free], close)
+        found = None if known is None else known.minimize(function, bounds, rough[free], close)
         if found is not None:
             return self._optimum(_inserted(rough, free, found), True, "Newton's method"), known
         optimum = self.explore(rough, *held)
