@@ -189,6 +189,21 @@ def is_frame(table: object) -> TypeGuard[Frame]:
     return hasattr(table, "columns")
 
 
+def column(table: Frame, name: str) -> list[Any]:
+    """Return the cells of a column of a table; None for an empty one.
+
+    Raises:
+        InputDataError: if there is no such column.
+    """
+    if name not in table.columns:
+        raise InputDataError(
+            f"Expected a column {name!r} in the table. Got {', '.join(map(str, table.columns))}."
+        )
+    import pandas as pd
+
+    return [None if pd.isna(cell) is True else cell for cell in table[name].tolist()]
+
+
 def is_named(values: object) -> TypeGuard[Named]:
     """Return whether values come by name."""
     return hasattr(values, "items")

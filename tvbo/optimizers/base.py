@@ -33,7 +33,7 @@ from tvbo.storage.event import Event, EventSink, Kind, Request
 from tvbo.storage.load import open_journal
 from tvbo.terminal import html_table
 from tvbo.trial import Ending, Trial, TrialError, TrialLog
-from tvbo.values import Named, Table, is_any_nan, shortened
+from tvbo.values import Named, Table, column, is_any_nan, shortened
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -331,7 +331,7 @@ class Optimizer(ABC):
             if self.contexts is not None:
                 contexts = self.contexts.rows_of(table)
             rows: list[tuple[Trial, Outcome, Outcome | None]] = []
-            cells = _column(table, t), self._outcomes_of(table, outcome, variance)
+            cells = column(table, t), self.labels.outcomes_of(table, outcome, variance)
             for label, x, context, time, (Y, Yvar) in zip(
                 table.index, X, contexts, *cells, strict=True
             ):
@@ -403,7 +403,7 @@ class Optimizer(ABC):
         """
         with self._one_call("tell_frame"):
             rows: dict[int, tuple[Trial, Outcome, Outcome | None]] = {}
-            cells = _column(table, trial), self._outcomes_of(table, outcome, variance)
+            cells = column(table, trial), self.labels.outcomes_of(table, outcome, variance)
             for label, number, (Y, Yvar) in zip(table.index, *cells, strict=True):
                 if all(cell is None for cell in Y.values()):
                     continue
@@ -817,22 +817,6 @@ class Optimizer(ABC):
         """Return the row of a trial, ``1 x d``."""
         return self.layout.rows(trial.X, trial.t, trial.context)
 
-    def _outcomes_of(
-        self, table: pd.DataFrame, outcome: str | None, variance: str | None
-    ) -> list[tuple[dict[str, Any], list[Any] | None]]:
-        """Return the outcomes of each row by name, and their variances if there is a column."""
-        names = self.labels.outcome_columns
-        if len(names) > 1 and (outcome is not None or variance is not None):
-            raise InputDataError(
-                f"Expected columns {', '.join(names)}, and neither outcome nor variance: tell() "
-                f"takes variances. Got {outcome!r} and {variance!r}."
-            )
-        columns = [_column(table, name) for name in (names if outcome is None else [outcome])]
-        Y = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-        if variance is None:
-            return [(each, None) for each in Y]
-        return [(each, [cell]) for each, cell in zip(Y, _column(table, variance), strict=True)]
-
     # One call at a time, and its record.
 
     @contextmanager
@@ -888,23 +872,9 @@ class Optimizer(ABC):
                 logger.info("%s", event)
             for listener in self._listeners:
                 try:
-                    _call(listener.get(event.kind), event)
+                    event.notify(listener.get(event.kind))
                 except Exception:  # Any error: the change has been made.
                     logger.exception("A listener failed. The change stands: %s", event)
-
-
-def _call(listener: Callable[..., object] | None, event: Event) -> None:
-    """Call a function of ``Optimizer.add_listener``, if there is one for the event."""
-    if listener is None:
-        return
-    if event.trial is None:
-        listener(event.fit)
-    elif event.Y:
-        listener(event.trial, event.trial.labels.outcomes_by_name(event.Y))
-    elif event.kind == "ask":
-        listener(event.trial)
-    else:
-        listener(event.trial, event.reason)
 
 
 def _as_text(reason: str) -> str:
@@ -917,17 +887,6 @@ def _as_text(reason: str) -> str:
         reason = reason[: MAX_TEXT_LENGTH - 3] + "..."
     # Names of files may hold bytes that are no text.
     return reason.encode("utf-8", "backslashreplace").decode()
-
-
-def _column(table: pd.DataFrame, name: str) -> list[Any]:
-    """Return the cells of a column; None for an empty one."""
-    if name not in table.columns:
-        raise InputDataError(
-            f"Expected a column {name!r} in the table. Got {', '.join(map(str, table.columns))}."
-        )
-    import pandas as pd
-
-    return [None if pd.isna(cell) is True else cell for cell in table[name].tolist()]
 
 
 @contextmanager

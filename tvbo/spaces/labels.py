@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tvbo.spaces.parameters import Parameters
 from tvbo.spaces.times import ISO_8601, from_iso, parse_timedelta
-from tvbo.values import Named, as_number, as_numbers, check_names, is_named
+from tvbo.values import Frame, Named, as_number, as_numbers, check_names, column, is_named
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -313,6 +313,31 @@ class Labels:
                 f"Expected {name} between {least:g} and {most:g}. Got {values.tolist()}."
             )
         return values.reshape(1, num_outcomes)
+
+    def outcomes_of(
+        self, table: Frame, outcome: str | None, variance: str | None
+    ) -> list[tuple[dict[str, Any], list[Any] | None]]:
+        """Return the outcomes of each row by name, and their variances if there is a column.
+
+        Args:
+            table: The table.
+            outcome: Column of the outcomes; None are those of their names.
+            variance: Column of the variances; None if there is none.
+
+        Raises:
+            InputDataError: if a column is missing, or is given by name for several outcomes.
+        """
+        names = self.outcome_columns
+        if len(names) > 1 and (outcome is not None or variance is not None):
+            raise InputDataError(
+                f"Expected columns {', '.join(names)}, and neither outcome nor variance: tell() "
+                f"takes variances. Got {outcome!r} and {variance!r}."
+            )
+        columns = [column(table, name) for name in (names if outcome is None else [outcome])]
+        Y = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+        if variance is None:
+            return [(each, None) for each in Y]
+        return [(each, [cell]) for each, cell in zip(Y, column(table, variance), strict=True)]
 
     def number(self, t: Any) -> float:
         """Return a checked time as a number.

@@ -96,6 +96,19 @@ class Event:
             skipped=trial.skipped,
         )
 
+    def notify(self, listener: Callable[..., object] | None) -> None:
+        """Call a function of ``Optimizer.add_listener``, if there is one for this kind."""
+        if listener is None:
+            return
+        if self.trial is None:
+            listener(self.fit)
+        elif self.Y:
+            listener(self.trial, self.trial.labels.outcomes_by_name(self.Y))
+        elif self.kind == "ask":
+            listener(self.trial)
+        else:
+            listener(self.trial, self.reason)
+
     def to_row(self) -> tuple[Any, ...]:
         """Return the values of ``EVENT_COLUMNS``; floats as their eight bytes.
 
