@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy, deepcopy
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, ClassVar
 
 import numpy as np
@@ -127,122 +127,146 @@ class KroneckerTerm:
 
 
 class Stream:
-    """What a model knows as of its newest event, in NumPy, whose calls take the least time.
+    """What one element of the batch knows as of its newest event, in NumPy.
 
     Copies share what it holds, which is replaced and never changed, but for room that is free.
 
     Args:
-        b: Number of batch elements.
         S: Number of states.
         n: Number of choices.
 
     Attributes:
-        log: Room for events: index, time, outcome or what stands in for it, noise variance, and
-            whether it is pending, ``b x 5 x capacity``.
-        num_events: Number of events.
+        events: Index, time, outcome or what stands in for it, noise variance, and whether it is
+            pending, of each event, ``5 x k``.
         now: Time of the newest event.
-        full: Rows as of when they were made, ``b x k x S x n``, in parts.
-        room: Room for the rows after these, ``b x capacity x S x n``.
-        start: Place in the room of its first row.
-        end: Place in the room after its last row.
-        made: Times of the rows.
+        rows: Rows as of when they were made, ``m x S x n``, in parts.
+        room: Room for rows, ``capacity x S x n``; those of the last part are in it.
+        filled: Number of rows up to which it is filled.
+        made: Times of the rows, ``m``.
+        signs: 1 for a row that explains, -1 for one that takes back what a lost trial did, ``m``.
+        transitions: What leads each row from then to now, ``S x m S``.
         rank: Rows that were needed when it was looked.
-        transitions: What leads each row from then to now, ``S x k S``.
-        mean: Mean of the states by the outcomes that came, ``b x S x n``.
-        reduction: Covariances of the states of each choice that the rows explain, ``b x S² x n``.
-        responses: Derivatives of the innovations of the last rows by the pending outcomes,
-            ``b x m x p``; those of rows before are zero.
-        lost: Orthonormal combinations of the last rows that explain nothing, since their outcomes
-            do not come, ``b x m' x l``.
-        expected: Means of the pending outcomes by those that came, ``b x p``.
-        pending_covariance: Their covariances by those that came, ``b x p x p``.
+        mean: Mean of the states by the outcomes that came, ``S x n``.
+        reduction: Covariances of the states of each choice that are explained, ``S² x n``.
+        sensitivities: Derivatives of the mean of the states by pending outcomes, ``p x S x n``.
+        expected: Means of the pending outcomes by those that came, ``p``.
+        pending_covariance: Their covariances by those that came, ``p x p``.
     """
 
-    def __init__(self, b: int, S: int, n: int):
-        self.log, self.num_events, self.now = np.empty((b, 5, 0)), 0, -math.inf
-        self.full: tuple[Array, ...] = ()
-        self.room, self.start, self.end = np.empty((b, 0, S, n)), 0, 0
-        self.made: tuple[float, ...] = ()
-        self.rank, self.transitions = 0, np.empty((S, 0))
-        self.mean, self.reduction = np.zeros((b, S, n)), np.zeros((b, S * S, n))
-        self.responses, self.lost = np.empty((b, 0, 0)), np.empty((b, 0, 0))
-        self.expected, self.pending_covariance = np.empty((b, 0)), np.empty((b, 0, 0))
+    def __init__(self, S: int, n: int):
+        self.events, self.now = np.empty((5, 0)), -math.inf
+        self.rows: tuple[Array, ...] = ()
+        self.room, self.filled = np.empty((0, S, n)), 0
+        self.made, self.signs, self.transitions = np.empty(0), np.empty(0), np.empty((S, 0))
+        self.rank, self.identity = 0, np.eye(S)
+        self.mean, self.reduction = np.zeros((S, n)), np.zeros((S * S, n))
+        self.sensitivities, self.expected = np.empty((0, S, n)), np.empty(0)
+        self.pending_covariance = np.empty((0, 0))
 
     def __copy__(self) -> Stream:
         new = object.__new__(Stream)
         vars(new).update(vars(self))
         return new
 
-    @property
-    def events(self) -> Array:
-        """The events, ``b x 5 x k``."""
-        return self.log[..., : self.num_events]
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self.snapshot())
+
+    def snapshot(self) -> Stream:
+        """Return a copy without room for more, so that it makes its own."""
+        new = copy(self)
+        new.room, new.filled = self.room[:0], 0
+        return new
 
     @property
     def is_pending(self) -> Mask:
         """Mask of the events whose outcomes are pending."""
-        mask: Mask = self.events[0, 4] > 0
+        mask: Mask = self.events[4] > 0
         return mask
 
-    @property
-    def rows(self) -> tuple[Array, ...]:
-        """The rows that count as of when they were made, ``b x k x S x n``, in parts."""
-        return *self.full, self.room[:, self.start : self.end]
-
-    def columns(self, element: Places, index: Places) -> Array:
-        """Return the rows at choices ``...`` of batch elements ``...``, ``... x k x S``."""
-        parts = [rows.transpose(0, 3, 1, 2)[element, index] for rows in self.rows]
-        return np.concatenate(parts, axis=-2)
+    def columns(self, index: Places) -> Array:
+        """Return the rows at choices ``...``, ``... x m x S``."""
+        parts = [rows.transpose(2, 0, 1)[index] for rows in self.rows]
+        return np.concatenate(parts, axis=-2) if parts else np.empty((*index.shape, 0, 1))
 
     def combined(self, coefficients: Array) -> Array:
-        """Return sums, as of now, of the last rows times ``b x c x m``, ``b x c x S x n``."""
-        (b, c, m), (S, n) = coefficients.shape, self.room.shape[2:]
-        transitions = self.transitions[:, (len(self.made) - m) * S :].reshape(S, m, S)
-        weights = (coefficients[:, :, None, :, None] * transitions).reshape(b, c * S, m * S)
-        total: Any = 0.0
-        for rows in reversed(self.rows):
-            first = max(m - rows.shape[1], 0)
-            part = rows[:, rows.shape[1] - m + first :].reshape(b, -1, n)
-            total = total + weights[..., first * S : m * S] @ part
-            m = first
-        combined: Array = total.reshape(b, c, S, n)
-        return combined
+        """Return sums, as of now, of the rows times ``c x m``, ``c x S x n``."""
+        (c, m), (S, n) = coefficients.shape, self.mean.shape
+        weights = coefficients[:, None, :, None] * self.transitions.reshape(S, m, S)
+        weights, sums, first = weights.reshape(c * S, m * S), [], 0
+        for rows in self.rows:
+            last = first + len(rows) * S
+            sums.append(weights[:, first:last] @ rows.reshape(-1, n))
+            first = last
+        combined: Array = reduce(np.add, sums) if sums else np.zeros((c * S, n))
+        return combined.reshape(c, S, n)
 
-    def without_lost(self, V: Array, element: Places | slice = slice(None)) -> Array:
-        """Return covariances with innovations, ``M x q x k``, less what explains nothing.
+    def append(self, V: Array, time: Array, sign: float = 1.0) -> None:
+        """Add rows as of now, ``q x S x n``."""
+        q = len(V)
+        if self.filled + q > len(self.room):
+            size = max(min(CHUNK, 2 * self.filled + CHUNK // 4), q)
+            self.room, self.filled = np.empty((size, *V.shape[1:])), 0
+            self.rows += (self.room[:0],)
+        start, end = self.filled - len(self.rows[-1]), self.filled + q
+        self.room[self.filled : end] = V
+        self.rows, self.filled = (*self.rows[:-1], self.room[start:end]), end
+        self.made = np.concatenate([self.made, time])
+        self.signs = np.concatenate([self.signs, sign + 0.0 * time])
+        self.transitions = np.concatenate([self.transitions, *(self.identity,) * q], axis=1)
+        self.reduction = self.reduction + sign * _explained(V)
 
-        Args:
-            V: The covariances.
-            element: Batch elements, ``M``.
-        """
-        if self.lost.size == 0:
-            return V
-        lost = _of_last(self.lost, V.shape[-1])[element]
-        return V - V @ lost @ lost.mT
+    def drop(self, m: int) -> None:
+        """Drop the oldest rows."""
+        self.made, self.signs = self.made[m:], self.signs[m:]
+        self.transitions = self.transitions[:, m * len(self.mean) :]
+        parts = []
+        for rows in self.rows:
+            parts.append(rows[m:])
+            m = max(m - len(rows), 0)
+        self.rows = *(rows for rows in parts[:-1] if len(rows) > 0), parts[-1]
 
     def learn(self, told: Mask, residual: Array) -> None:
-        """Take in outcomes less the prior mean, ``b x t``, of some of the pending trials, ``p``."""
+        """Take in outcomes less the prior mean of some of the pending trials, ``p``."""
         C, rest = self.pending_covariance, ~told
-        error = (residual - self.expected[:, told])[..., None]
-        by_told = np.linalg.solve(C[:, told][:, :, told], C[:, told])
-        change = by_told.mT @ error
-        self.mean = self.mean + self.combined((self.responses @ change).mT)[:, 0]
-        self.expected = (self.expected + change[..., 0])[:, rest]
-        self.pending_covariance = (C - C[:, :, told] @ by_told)[:, rest][:, :, rest]
-        self.responses = _without_zeros(self.responses[..., rest])
+        by_told = np.linalg.solve(C[told][:, told], C[told])
+        change = (residual - self.expected[told]) @ by_told
+        self.mean = self.mean + np.tensordot(change, self.sensitivities, axes=1)
+        self.expected = (self.expected + change)[rest]
+        self.pending_covariance = (C - C[:, told] @ by_told)[rest][:, rest]
+        self.sensitivities = self.sensitivities[rest]
 
     def lose(self, lost: Mask) -> None:
-        """Take some of the pending trials back, ``p``."""
-        rest, place = ~lost, np.flatnonzero(self.is_pending)[lost]
-        self.log = np.delete(self.events, place, axis=-1)
-        self.num_events -= len(place)
-        away, responses = np.linalg.qr(self.responses[..., lost]).Q, self.responses[..., rest]
-        self.reduction = self.reduction - _explained(self.combined(away.mT))
-        self.responses = _without_zeros(responses - away @ (away.mT @ responses))
-        m = max(away.shape[1], self.lost.shape[1])
-        self.lost = np.concatenate([_of_last(x, m) for x in (self.lost, away)], axis=-1)
-        self.expected = self.expected[:, rest]
-        self.pending_covariance = self.pending_covariance[:, rest][:, :, rest]
+        """Take some of the pending trials back, ``p``, by rows that undo what they explained."""
+        C, rest, (S, n) = self.pending_covariance, ~lost, self.mean.shape
+        by_rest = np.linalg.solve(C[rest][:, rest], C[rest][:, lost])
+        gone = self.sensitivities[lost].reshape(-1, S * n)
+        root = np.linalg.cholesky(C[lost][:, lost] - C[lost][:, rest] @ by_rest)
+        self.append((root.T @ gone).reshape(-1, S, n), np.full(len(gone), self.now), -1.0)
+        self.sensitivities = self.sensitivities[rest] + (by_rest @ gone).reshape(-1, S, n)
+        self.expected, self.pending_covariance = self.expected[rest], C[rest][:, rest]
+        self.events = np.delete(self.events, np.flatnonzero(self.is_pending)[lost], axis=-1)
+
+    def merge(self, least: float) -> None:
+        """Rotate the rows, which changes no covariance, so that no more are left than it takes.
+
+        Args:
+            least: What a row explains at least.
+        """
+        m, (S, n) = len(self.made), self.mean.shape
+        # As of now, so that all rows fade together.
+        transitions = self.transitions.reshape(S, m, S).swapaxes(0, 1)
+        V = _lead(transitions, np.concatenate(self.rows)).reshape(m, S * n)
+        # A pivoted Cholesky factor of their inner products tells how many explain anything.
+        values, pivots, rank, _ = dpstrf(V @ V.T, tol=least, lower=1)
+        root = np.zeros((m, rank))
+        root[pivots - 1] = np.tril(values)[:, :rank]
+        Q = np.linalg.qr(root).Q
+        explains, vectors = np.linalg.eigh((Q.T * self.signs) @ Q)
+        V = (Q @ vectors * np.sqrt(explains.clip(0.0))).T @ V
+        self.rows, self.rank = (V.reshape(rank, S, n),), rank
+        self.room, self.filled = self.room[:0], 0
+        self.made, self.signs = np.full(rank, self.now), np.ones(rank)
+        self.transitions = np.tile(self.identity, rank)
 
 
 class StreamingGP(OneOutputModel):
@@ -372,7 +396,6 @@ class StreamingGP(OneOutputModel):
             for term, h in zip(self._terms, observed, strict=True)
         ]
         self._gain = torch.cat(gains).numpy()
-        self._identity, self._everywhere = np.eye(len(self._gain)), np.arange(len(choices))
         self.register_buffer("_noise", noise)
         # What is computed of the prior when it is first needed, for all copies: what leads over
         # lags, and a factor.
@@ -416,7 +439,7 @@ class StreamingGP(OneOutputModel):
 
     def reset(self) -> None:
         """Discard all observations."""
-        self._stream = self._empty()
+        self._streams = (self._empty(),) * self._batch_shape.numel()
 
     def clone_without_data(self) -> StreamingGP:
         """Return the same model without observations, sharing the prior covariance."""
@@ -426,11 +449,8 @@ class StreamingGP(OneOutputModel):
 
     def snapshot(self) -> StreamingGP:
         """Return a copy with the present observations; neither changes with the other."""
-        new, stream = copy(self), copy(self._stream)
-        # Without room for more, so that the copy makes its own.
-        stream.full, stream.room, stream.log = stream.rows, stream.room[:, :0], stream.events
-        stream.start = stream.end = 0
-        new._stream = stream
+        new = copy(self)
+        new._streams = tuple(stream.snapshot() for stream in self._streams)
         return new
 
     @property
@@ -441,7 +461,7 @@ class StreamingGP(OneOutputModel):
     @property
     def num_rows(self) -> int:
         """Number of rows held."""
-        return len(self._stream.made)
+        return len(self._streams[0].made)
 
     @property
     def batch_shape(self) -> Size:
@@ -463,23 +483,22 @@ class StreamingGP(OneOutputModel):
     @property
     def train_inputs(self) -> tuple[Tensor]:
         """Rows of the outcomes that are not forgotten, ``batch_shape x k x (d + 1)``."""
-        return (self._rows_of(self._stream.events[..., ~self._stream.is_pending]),)
+        return (self._rows_of(lambda stream: ~stream.is_pending),)
 
     @property
     def train_targets(self) -> Tensor:
         """These outcomes, ``batch_shape x k``."""
-        targets = self._as_tensor(self._stream.events[:, 2, ~self._stream.is_pending])
-        return targets.reshape(*self._batch_shape, -1)
+        return self._of_batch([each.events[2, ~each.is_pending] for each in self._streams])
 
     @property
     def X_pending(self) -> Tensor:
         """Rows of the pending trials, ``batch_shape x p x (d + 1)``."""
-        return self._rows_of(self._stream.events[..., self._stream.is_pending])
+        return self._rows_of(lambda stream: stream.is_pending)
 
     @property
     def expected_outcomes(self) -> Tensor:
         """Means of the pending outcomes by those that came, ``batch_shape x p``."""
-        expected = self._as_tensor(self._stream.expected.copy()).reshape(*self._batch_shape, -1)
+        expected = self._of_batch([stream.expected for stream in self._streams])
         return expected if self.mean_module is None else expected + self._prior_mean(self.X_pending)
 
     def observe(self, X: Tensor, Y: Tensor, Yvar: Tensor | None = None) -> None:
@@ -531,20 +550,25 @@ class StreamingGP(OneOutputModel):
             BotorchTensorDimensionError: if shapes do not agree.
             InputDataError: if a value is not finite, or ``Yvar`` is negative.
         """
-        stream = copy(self._stream)
-        told = _mask(stream.expected.shape[-1], position)
-        place, order = np.flatnonzero(stream.is_pending)[told], position.argsort().numpy(force=True)
-        stream.log = stream.log.copy()
-        stream.events[:, 2, place] = self._values("Y", Y, len(place))[:, order]
-        if Yvar is not None:
-            noise = self._values("Yvar", Yvar, len(place))[:, order]
-            if (noise != stream.events[:, 3, place]).any():
-                stream.events[:, 3:, place] = np.stack([noise, np.zeros_like(noise)], axis=1)
-                self._make_again(stream.events)
-                return
-        stream.learn(told, self._residuals(stream.events[..., place]))
-        stream.events[:, 4, place] = 0.0
-        self._stream = stream
+        told = self._mask(position)
+        order, q = position.argsort().numpy(force=True), int(told.sum())
+        outcomes = self._values("Y", Y, q)
+        variances = None if Yvar is None else self._values("Yvar", Yvar, q)
+        streams = []
+        for i, stream in enumerate(map(copy, self._streams)):
+            place = np.flatnonzero(stream.is_pending)[told]
+            events = stream.events[:, place]
+            events[2], events[4] = outcomes[i, order], 0.0
+            if variances is not None and (variances[i, order] != events[3]).any():
+                events[3] = variances[i, order]
+                stream.lose(told)
+                stream = self._after(stream, events)
+            else:
+                stream.events = stream.events.copy()
+                stream.events[:, place] = events
+                stream.learn(told, self._residuals(events))
+            streams.append(stream)
+        self._streams = tuple(streams)
 
     def discard(self, position: Tensor) -> None:
         """Take pending trials back, as if they had never been opened.
@@ -552,9 +576,10 @@ class StreamingGP(OneOutputModel):
         Args:
             position: Positions among :attr:`X_pending`, ``q``.
         """
-        stream = copy(self._stream)
-        stream.lose(_mask(stream.expected.shape[-1], position))
-        self._stream = stream
+        lost = self._mask(position)
+        self._streams = tuple(map(copy, self._streams))
+        for stream in self._streams:
+            stream.lose(lost)
 
     def stand_in(self, Y: Tensor) -> None:
         """Set what stands in for all pending outcomes.
@@ -562,17 +587,18 @@ class StreamingGP(OneOutputModel):
         Args:
             Y: Values, ``batch_shape x p``; NaN for the mean by the outcomes that came.
         """
-        stream = copy(self._stream)
-        stream.log = stream.log.copy()
-        values = Y.numpy(force=True).reshape(len(stream.log), -1)
-        stream.events[:, 2, stream.is_pending] = values
-        self._stream = stream
+        values = Y.numpy(force=True).reshape(len(self._streams), -1)
+        self._streams = tuple(map(copy, self._streams))
+        for stream, value in zip(self._streams, values, strict=True):
+            stream.events = stream.events.copy()
+            stream.events[2, stream.is_pending] = value
 
     def without_pending(self) -> StreamingGP:
         """Return a copy that knows the outcomes that came, and of no pending trial."""
         new = self.snapshot()
-        if (p := new._stream.expected.shape[-1]) > 0:
-            new._stream.lose(np.ones(p, dtype=bool))
+        for stream in new._streams:
+            if (p := len(stream.expected)) > 0:
+                stream.lose(np.ones(p, dtype=bool))
         return new
 
     def marginals(self, t: float | Tensor) -> tuple[Tensor, Tensor]:
@@ -588,18 +614,16 @@ class StreamingGP(OneOutputModel):
             InputDataError: if ``t`` is not finite or lies before the newest event.
         """
         t = float(t)
-        now = self._stream.now
+        now = self._streams[0].now
         if not math.isfinite(t) or (t < now and not self.is_static):
             raise InputDataError(
                 f"Expected a time at or after the newest event, t={now:g}. Got t={t:g}."
             )
-        mean, variance = self._marginals(t)
-        shape = (*self._batch_shape, mean.shape[-1])
-        np.maximum(variance, 0.0, out=variance)
-        means, variances = (self._as_tensor(x.reshape(shape)) for x in (mean, variance))
+        moments = [self._marginals(stream, t) for stream in self._streams]
+        mean, variance = (self._of_batch(each) for each in zip(*moments, strict=True))
         if self.mean_module is not None:
-            means = means + self._prior_mean(with_time(self.choices, t))
-        return means, variances
+            mean = mean + self._prior_mean(with_time(self.choices, t))
+        return mean, variance.clamp_min_(0.0)
 
     def posterior(
         self,
@@ -632,7 +656,15 @@ class StreamingGP(OneOutputModel):
                 "over them, as optimize_acqf_discrete does. Got X with requires_grad=True."
             )
         with torch.no_grad():
-            mean, covar = map(self._as_tensor, self._moments(*self._split(X)))
+            index, time = self._split(X)
+            lead, q = index.shape[: index.ndim - len(self._batch_shape) - 1], index.shape[-1]
+            shape = (math.prod(lead), len(self._streams), q)
+            index, time = index.reshape(shape).swapaxes(0, 1), time.reshape(shape).swapaxes(0, 1)
+            moments = map(self._moments, self._streams, index, time)
+            means, covars = (np.stack(each, axis=1) for each in zip(*moments, strict=True))
+            shape = (*lead, *self._batch_shape, q)
+            mean = self._as_tensor(means.reshape(shape))
+            covar = self._as_tensor(covars.reshape(*shape, q))
             if self.mean_module is not None:
                 mean = mean + self._prior_mean(X)
         return self._posterior(mean, covar, X, observation_noise, posterior_transform)
@@ -657,15 +689,19 @@ class StreamingGP(OneOutputModel):
             InputDataError: if ``t`` is not finite or lies before the newest event.
         """
         mean, _ = self.marginals(t)
-        stream, (_, _, h, _), (F, pivots) = self._stream, self._over(t), self._prior_factor()
-        V = (self._by_row(h) * stream.columns(np.zeros_like(pivots), pivots)).sum(axis=-1)
-        W = solve_triangular(F[pivots], stream.without_lost(V[None])[0], lower=True).mT
-        values, vectors = np.linalg.eigh((1 + JITTER) * np.eye(len(W)) - W @ W.mT)
+        stream, (F, pivots) = self._streams[0], self._prior_factor()
+        _, _, h, _ = self._over(stream, t)
+        V = (self._by_row(stream, h) * stream.columns(pivots)).sum(axis=-1)
+        explains = stream.signs > 0
+        W = solve_triangular(F[pivots], V[:, explains], lower=True).T
+        values, vectors = np.linalg.eigh((1 + JITTER) * np.eye(len(W)) - W @ W.T)
         R = vectors * np.sqrt(values.clip(0.0))
-        normal = torch.randn(sum(W.shape), dtype=torch.float64, generator=generator).numpy()
-        z, w = normal[: W.shape[1]], normal[W.shape[1] :]
-        explained = stream.combined(stream.without_lost((W @ z + R @ w)[None, None]))
-        return mean + self._as_tensor(F @ z - _lead(h, explained[0])[0, 0])
+        size = len(pivots) + len(explains)
+        normal = torch.randn(size, dtype=torch.float64, generator=generator).numpy()
+        # What a lost trial explained varies on its own.
+        z, innovations = np.split(normal, [len(pivots)])
+        innovations[explains] = W @ z + R @ innovations[explains]
+        return mean + self._as_tensor(F @ z - (h @ stream.combined(innovations[None])[0])[0])
 
     def weight(self, age: Tensor) -> Tensor:
         """Return what observations of some ages weigh, of all terms the most."""
@@ -694,11 +730,9 @@ class StreamingGP(OneOutputModel):
         shape = torch.broadcast_shapes(Y.shape[:-2], self._batch_shape)
         new = self.snapshot()
         if shape != self._batch_shape:
-            element, stream = self._elements(shape).ravel(), new._stream
-            for name, value in vars(stream).items():
-                if isinstance(value, np.ndarray) and name != "transitions":
-                    vars(stream)[name] = value[element]
-            stream.full = tuple(rows[element] for rows in stream.full)
+            element = np.arange(len(self._streams)).reshape(self._batch_shape)
+            elements = np.broadcast_to(element, shape).ravel()
+            new._streams = tuple(new._streams[i].snapshot() for i in elements)
             new._batch_shape = shape
         Y = Y.expand(*shape, *Y.shape[-2:])
         new.observe(X, Y, None if noise is None else noise.expand_as(Y))
@@ -713,231 +747,147 @@ class StreamingGP(OneOutputModel):
                 f"Expected X of batch shape {tuple(self._batch_shape)} or none. "
                 f"Got X.shape={tuple(X.shape)}."
             )
-        b = len(self._stream.log)
-        new = np.empty((b, 5, q))
-        new[:, 0], new[:, 1] = index.reshape(b, q), time.reshape(b, q)
+        new = np.empty((len(self._streams), 5, q))
+        new[:, 0], new[:, 1] = index.reshape(len(new), q), time.reshape(len(new), q)
         new[:, 2] = math.nan if Y is None else self._values("Y", Y, q)
-        noise = self._noise.item() if Yvar is None else self._values("Yvar", Yvar, q)
-        new[:, 3], new[:, 4] = noise, Y is None
+        new[:, 3] = self._noise.item() if Yvar is None else self._values("Yvar", Yvar, q)
+        new[:, 4] = Y is None
         if len(new) > 1 and (new[:, 1] != new[:1, 1]).any():
             raise InputDataError(
                 "Expected the same times in all batch elements, which move in step. Got others."
             )
-        stream = self._stream
-        is_first = q > 1 and not stream.made
-        if is_first or (not self.is_static and (new[0, 1] < stream.now).any()):
-            self._make_again(np.concatenate([stream.events, new], axis=-1))
-        else:
-            self._stream = self._after(copy(stream), new)
+        self._streams = tuple(map(self._after, map(copy, self._streams), new))
+
+    def _mask(self, position: Tensor) -> Mask:
+        """Return a mask of some of the pending trials, ``p``."""
+        return np.isin(np.arange(len(self._streams[0].expected)), position.numpy(force=True))
 
     def _empty(self) -> Stream:
         """Return what is known before the first event."""
-        return Stream(self._batch_shape.numel(), len(self._gain), len(self.choices))
-
-    def _make_again(self, events: Array) -> None:
-        """Replace all events, and make their rows; on an error nothing is changed."""
-        events = self._in_order(events)
-        stream = self._of_block(events[..., :BLOCK_EVENTS])
-        self._stream = self._after(stream, events[..., BLOCK_EVENTS:])
-
-    def _of_block(self, events: Array) -> Stream:
-        """Return what events ``b x 5 x k`` tell, in the order of time, with nothing before."""
-        stream, k = self._empty(), events.shape[-1]
-        if k == 0:
-            return stream
-        index, time = events[:, 0].astype(np.int64), events[0, 1]
-        covar, pending = self._prior(index, time, index, time), events[0, 4] > 0
-        states = self._states(index, self._transition(time[-1] - time) @ self._gain)
-        # With the pending outcomes first at zero, then at their means by the others.
-        known = np.where(pending, 0.0, self._residuals(events))[..., None]
-        units = np.broadcast_to(np.eye(k)[:, pending], (len(events), k, pending.sum()))
-        parts = states.reshape(len(events), k, -1), known, units
-        root = innovation_root(
-            *map(torch.from_numpy, (covar, events[:, 3], self._prior_variance[index]))
-        )
-        solved = torch.linalg.solve_triangular(
-            root, torch.from_numpy(np.concatenate(parts, axis=-1)), upper=False
-        ).numpy()
-        V, z, responses = np.split(solved, [parts[0].shape[-1], parts[0].shape[-1] + 1], axis=-1)
-        stream.pending_covariance = np.linalg.inv(responses.mT @ responses)
-        expected = -stream.pending_covariance @ (responses.mT @ z)
-        stream.expected, stream.responses = expected[..., 0], _without_zeros(responses)
-        stream.log, stream.num_events = events, k
-        stream.full = (V.reshape(states.shape),)
-        stream.transitions = np.tile(self._identity, k)
-        stream.mean = ((z + responses @ expected).mT @ V).reshape(stream.mean.shape)
-        stream.reduction = _explained(*stream.full)
-        stream.now, stream.made = time.max().item(), tuple(time.tolist())
-        return stream
+        return Stream(len(self._gain), len(self.choices))
 
     def _after(self, stream: Stream, events: Array) -> Stream:
-        """Return what is known after more events ``b x 5 x q``, none before now."""
-        events = self._in_order(events)
-        for j in range(events.shape[-1]):
-            self._make_room(stream)
-            self._take_in(stream, events[..., j])
+        """Return what is known after more events ``5 x q``, by changing what was known before."""
+        if not self.is_static and (events[1] < stream.now).any():
+            # One is late: all rows are made again.
+            events = np.concatenate([stream.events, events], axis=-1)
+            stream = self._empty()
+        parts, k = [events], events.shape[-1]
+        if k > 1:
+            order = np.arange(k) if self.is_static else events[1].argsort(kind="stable")
+            # Pending trials are the newest, and the others are cheaper without them.
+            first = int((events[4, order] > 0).argmax())
+            ends = sorted({first, *range(BLOCK_EVENTS, k, BLOCK_EVENTS)} - {0})
+            parts = np.split(events[:, order], ends, axis=-1)
+        for part in parts if k > 0 else ():
+            self._make_room(stream, part.shape[-1])
+            self._take_in(stream, part)
         return stream
 
-    def _take_in(self, stream: Stream, event: Array) -> None:
-        """Add one event, ``b x 5``."""
-        t, noise, is_pending = event[0, 1].item(), event[:, 3], event[0, 4] > 0
-        index, k, h = event[:, 0].astype(np.int64), len(stream.made), self._observation
-        A, squares, _, _ = self._over(t, stream.now)
-        each = np.arange(len(event))
-        stream.transitions, mean = _lead(A, stream.transitions), _lead(A, stream.mean)
-        # Covariances with the innovations of the rows, b x k.
-        cross = (h @ stream.transitions).reshape(k, len(h)) * stream.columns(each, index)
-        cross = stream.without_lost(cross.sum(axis=-1)[:, None])
-        prior = self._prior_variance[index]
-        variance = prior + noise - np.square(cross[:, 0]).sum(axis=-1)
-        check_uncertain(variance, prior)
-        scale = 1 / np.sqrt(variance)[:, None]
-        V = stream.combined(-cross * scale[..., None])[:, 0]
-        V += self._states(index, self._gain * scale)
-        stream.room[:, stream.end] = V
-        explained = (V[:, :, None] * V[:, None]).reshape(stream.reduction.shape)
-        stream.reduction = _lead(squares, stream.reduction) + explained
-        expected = (mean[each, :, index] @ h)[:, None]
-        residual, p = self._residuals(event[..., None]), stream.expected.shape[-1]
-        if p == 0 and not is_pending:
-            mean += ((residual - expected) * scale)[..., None] * V
+    def _take_in(self, stream: Stream, events: Array) -> None:
+        """Add events ``5 x q``, in the order of time and none before now."""
+        index, time, noise = events[0].astype(np.int64), events[1], events[3]
+        q, t, prior = len(index), max(time[-1].item(), stream.now), self._prior_variance[index]
+        A, squares, h, _ = self._over(stream, t)
+        # What events see of the states as of now, and their covariances with those as of t.
+        if q == 1:
+            gain, covar = self._gain, prior[:, None]
         else:
-            # As pending; what it says of the others is by the outcomes that came.
-            responses, C = stream.responses, stream.pending_covariance
-            shown = cross[..., k - responses.shape[1] :] @ responses
-            between = C @ shown.mT
-            own = variance[:, None, None] + shown @ between
-            stream.pending_covariance = np.block([[C, between], [between.mT, own]])
-            stream.expected = np.concatenate([stream.expected, expected], axis=-1)
-            zero, scale = np.zeros((len(event), responses.shape[1], 1)), scale[..., None]
-            stream.responses = np.block([[responses, zero], [-shown * scale, scale]])
-        if stream.lost.size > 0:
-            stream.lost = np.pad(stream.lost, ((0, 0), (0, 1), (0, 0)))
-        stream.mean, stream.now = mean, max(t, stream.now)
-        stream.transitions = np.concatenate([stream.transitions, self._identity], axis=-1)
-        stream.made, stream.end = (*stream.made, t), stream.end + 1
-        stream.log[..., stream.num_events] = event
-        stream.num_events += 1
-        if p > 0 and not is_pending:
-            stream.learn(np.arange(p + 1) == p, residual)
+            h = self._observation @ self._transition(self._lag(stream, time))
+            gain = self._transition(t - time) @ self._gain
+            covar = self._prior(index, time, index, time)
+        # Covariances with the innovations of the rows, q x m.
+        cross = (self._by_row(stream, h) * stream.columns(index)).sum(axis=-1)
+        weights = cross * stream.signs
+        covar = covar - weights @ cross.T
+        root = _innovation_root(covar, noise, prior)
+        stream.transitions = _lead(A, stream.transitions)
+        V = self._states(index, gain)
+        V -= stream.combined(weights)
+        V = _solved(root, V)
+        expected = (h * stream.mean[:, index].T).sum(axis=-1)
+        stream.mean = _lead(A, stream.mean)
+        stream.reduction = _lead(squares, stream.reduction)
+        stream.append(V, time)
+        stream.events, stream.now = np.concatenate([stream.events, events], axis=-1), t
+        residual, told, p = self._residuals(events), events[4] == 0, len(stream.expected)
+        if p == 0 and told.all():
+            z = _solved(root, residual - expected)
+            stream.mean += (z @ V.reshape(q, -1)).reshape(stream.mean.shape)
+            return
+        # All as pending; what they say of the others is by the outcomes that came.
+        C, by_new = stream.pending_covariance, _solved(root, V, "T")
+        seen = np.einsum("qs,psq->qp", h, stream.sensitivities[..., index])
+        between, before = C @ seen.T, _lead(A, stream.sensitivities)
+        own = covar + np.diag(noise) + seen @ between
+        stream.pending_covariance = np.block([[C, between], [between.T, own]])
+        stream.expected = np.concatenate([stream.expected, expected])
+        before = before - np.tensordot(seen.T, by_new, axes=1)
+        stream.sensitivities = np.concatenate([before, by_new])
+        if told.any():
+            stream.learn(np.concatenate([np.zeros(p, dtype=bool), told]), residual[told])
 
-    def _make_room(self, stream: Stream) -> None:
-        """Drop rows that have faded, and make room for one more, and for one more event."""
-        k, S, b = len(stream.made), len(self._gain), len(stream.log)
-        # Rows by which an outcome will be taken in stay.
-        faded = bisect_right(stream.made, stream.now - self._memory)
-        if (faded := min(faded, k - stream.responses.shape[1])) > 0:
-            stream.made, k = stream.made[faded:], k - faded
-            stream.transitions = stream.transitions[:, faded * S :]
-            stream.lost = _of_last(stream.lost, min(k, stream.lost.shape[1]))
-            full, stream.full = stream.full, ()
-            for rows in full:
-                if faded < rows.shape[1]:
-                    stream.full += (rows[:, faded:],)
-                faded = max(faded - rows.shape[1], 0)
-            stream.start += faded
-        if stream.num_events == stream.log.shape[-1]:
-            # Outcomes are known for longer: the mean fades as the root of the weight.
-            age = torch.from_numpy(stream.now - stream.events[0, 1])
-            weighs = (self.weight(age) > self.tol**1.5).numpy() | stream.is_pending
-            events = stream.events[..., int((weighs.cumsum() == 0).sum()) :]
-            stream.num_events = events.shape[-1]
-            capacity = max(CHUNK, 2 ** int(1.25 * stream.num_events).bit_length())
-            stream.log = np.zeros((b, 5, capacity))
-            stream.log[..., : stream.num_events] = events
-        if stream.end == stream.room.shape[1]:
-            stream.full, stream.start, stream.end = stream.rows, 0, 0
-            size = min(CHUNK, 2 * S * len(self._everywhere))
-            is_many = k >= max(2 * stream.rank, size)
-            fades = k > 0 and stream.now - stream.made[0] > self._memory / 2
-            if (is_many and not fades) or stream.lost.size > 0:
-                self._merge(stream)
-            stream.room = np.empty((b, size, *stream.room.shape[2:]))
+    def _make_room(self, stream: Stream, q: int) -> None:
+        """Drop rows that have faded; where room ends, look what else is not needed."""
+        m, oldest = len(stream.made), stream.now - self._memory
+        if m > 0 and stream.made[m // 32] <= oldest:
+            stream.drop(int(np.searchsorted(stream.made, oldest, side="right")))
+        if stream.filled + q <= len(stream.room) or not stream.events.size:
+            return
+        m, size = len(stream.made), min(CHUNK, 2 * stream.mean.size)
+        fades = m > 0 and stream.now - stream.made[0] > self._memory / 2
+        if m >= max(2 * stream.rank, size) and not fades:
+            stream.merge(NEGLIGIBLE * self.tol * self._prior_variance.max())
+        # Outcomes are known for longer: the mean fades as the root of the weight.
+        age = torch.from_numpy(stream.now - stream.events[1])
+        weighs = (self.weight(age) > self.tol**1.5).numpy() | stream.is_pending
+        stream.events = stream.events[:, weighs.argmax() :]
 
-    def _merge(self, stream: Stream) -> None:
-        """Rotate the rows, which changes no covariance, so that fewer are left."""
-        b, k, S = len(stream.log), len(stream.made), len(self._gain)
-        # As of now, so that all rows fade together.
-        transitions = stream.transitions.reshape(S, k, S).swapaxes(0, 1)
-        V = _lead(transitions, np.concatenate(stream.full, axis=1)).reshape(b, k, -1)
-        V = stream.without_lost(V.mT).mT
-        least = NEGLIGIBLE * self.tol * self._prior_variance.max()
-        # Pivoted Cholesky factors of their inner products tell how many explain anything.
-        found = [dpstrf(each, tol=least, lower=1) for each in V @ V.mT]
-        rank = max(each for *_, each, _ in found)
-        factors = np.zeros((b, k, rank))
-        for factor, (values, pivots, *_) in zip(factors, found, strict=True):
-            factor[pivots - 1] = np.tril(values)[:, :rank]
-        # What a pending outcome changes stays too: it says what is left if that is lost.
-        responses = _of_last(stream.responses, k)
-        Q = np.linalg.qr(np.concatenate([factors, responses], axis=-1)).Q
-        stream.full = ((Q.mT @ V).reshape(b, -1, *stream.room.shape[2:]),)
-        stream.responses, stream.rank = _without_zeros(Q.mT @ responses), Q.shape[-1]
-        stream.lost = stream.lost[:, :0, :0]
-        stream.transitions, stream.made = (
-            np.tile(self._identity, stream.rank),
-            (stream.now,) * stream.rank,
-        )
+    def _offset(self, stream: Stream) -> Array:
+        """Return what stands in for the pending outcomes less their means, ``p``."""
+        stand_ins = self._residuals(stream.events[:, stream.is_pending])
+        return np.nan_to_num(stand_ins - stream.expected)
 
-    def _offset(self) -> Array:
-        """Return what stands in for the pending outcomes less their means, ``b x p``."""
-        stand_ins = self._residuals(self._stream.events[..., self._stream.is_pending])
-        return np.nan_to_num(stand_ins - self._stream.expected)
-
-    def _mean(self) -> Array:
+    def _mean(self, stream: Stream) -> Array:
         """Return the mean of the states, with what stands in for the pending outcomes."""
-        stream = self._stream
-        if stream.expected.shape[-1] == 0 or not (offset := self._offset()).any():
+        if len(stream.expected) == 0 or not (offset := self._offset(stream)).any():
             return stream.mean
-        return stream.mean + stream.combined((stream.responses @ offset[..., None]).mT)[:, 0]
+        return stream.mean + np.tensordot(offset, stream.sensitivities, axes=1)
 
-    def _marginals(self, t: float) -> tuple[Array, Array]:
-        """Return means, less the prior mean, and variances of all choices, ``b x n`` each."""
-        _, _, h, squares = self._over(t, self._stream.now)
-        mean, explained = _lead(h, self._mean()), _lead(squares, self._stream.reduction)
-        return mean[:, 0], self._prior_variance - explained[:, 0]
+    def _marginals(self, stream: Stream, t: float) -> tuple[Array, Array]:
+        """Return means, less the prior mean, and variances of all choices, ``n`` each."""
+        _, _, h, squares = self._over(stream, t)
+        mean, explained = _lead(h, self._mean(stream)), _lead(squares, stream.reduction)
+        return mean[0], self._prior_variance - explained[0]
 
-    def _moments(self, index: Places, time: Array) -> tuple[Array, Array]:
-        """Return means of events ``... x q``, less the prior mean, and their covariances."""
-        stream, shape, q = self._stream, index.shape, index.shape[-1]
+    def _moments(self, stream: Stream, index: Places, time: Array) -> tuple[Array, Array]:
+        """Return means of events ``M x q``, less the prior mean, and their covariances."""
+        q = index.shape[-1]
         late = not self.is_static and bool((time < stream.now).any())
-        if q == 1 and not late and time.size > 0 and (time == time.flat[0]).all():
-            mean, variance = self._marginals(time.flat[0].item())
-            place: Any = 0  # All choices in their order, as a search among them asks for.
-            if len(mean) > 1 or not np.array_equal(index.ravel(), self._everywhere):
-                place = self._elements(shape[:-1])[..., None], index
-            mean, variance = mean[place], np.maximum(variance, LEAST_VARIANCE)[place]
-            return mean.reshape(shape), variance.reshape(*shape, 1)
-        element = self._elements(shape[:-1]).ravel()
-        index, time = index.reshape(len(element), q), time.reshape(len(element), q)
         if late:
-            mean, covar = self._smoothed(element, index, time)
+            mean, covar = self._smoothed(stream, index, time)
+        elif q == 1 and len(time) > 0 and (time == time[0]).all():
+            mean, variance = self._marginals(stream, time[0].item())
+            mean, covar = mean[index], variance[index[..., None]]
         else:
-            lag = time - stream.now if stream.made else np.zeros_like(time)
-            h = self._observation @ self._transition(lag)
-            place = element[:, None], index
-            mean = (h * np.moveaxis(self._mean(), -1, 1)[place]).sum(axis=-1)
-            V = (self._by_row(h) * stream.columns(*place)).sum(axis=-1)
-            V = stream.without_lost(V, element)
-            covar = self._prior(index, time, index, time) - V @ V.mT
+            h = self._observation @ self._transition(self._lag(stream, time))
+            mean = (h * np.moveaxis(self._mean(stream)[:, index], 0, -1)).sum(axis=-1)
+            V = (self._by_row(stream, h) * stream.columns(index)).sum(axis=-1)
+            covar = self._prior(index, time, index, time) - (V * stream.signs) @ V.mT
         each = np.arange(q)
         covar[:, each, each] = np.maximum(covar[:, each, each], LEAST_VARIANCE)
-        return mean.reshape(shape), covar.reshape(*shape, q)
+        return mean, covar
 
-    def _smoothed(self, element: Places, index: Places, time: Array) -> tuple[Array, Array]:
-        """Return means and covariances of batch elements' events ``M x q`` at any times."""
-        stream = self._stream
+    def _smoothed(self, stream: Stream, index: Places, time: Array) -> tuple[Array, Array]:
+        """Return means and covariances of events ``M x q`` at any times."""
         residual = self._residuals(stream.events).copy()
-        residual[:, stream.is_pending] = stream.expected + self._offset()
-        known, times = stream.events[:, 0].astype(np.int64), stream.events[:, 1]
+        residual[stream.is_pending] = stream.expected + self._offset(stream)
+        known, times = stream.events[0].astype(np.int64), stream.events[1]
         covar = self._prior(known, times, known, times)
-        precision = np.linalg.inv(covar + stream.events[:, 3, None] * np.eye(covar.shape[-1]))
-        if len(precision) > 1:
-            precision = precision[element]
-        cross = self._prior(known[element], times[element], index, time)
+        precision = np.linalg.inv(covar + np.diag(stream.events[3]))
+        cross = self._prior(known, times, index, time)
         V = precision @ cross
-        mean = (V.mT @ residual[element][..., None])[..., 0]
-        return mean, self._prior(index, time, index, time) - V.mT @ cross
+        return V.mT @ residual, self._prior(index, time, index, time) - V.mT @ cross
 
     def _prior(self, first: Places, t1: Array, second: Places, t2: Array) -> Array:
         """Return prior covariances of choices ``... x q`` and ``... x p`` at times."""
@@ -984,10 +934,13 @@ class StreamingGP(OneOutputModel):
             first = last
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-2)
 
-    def _over(self, t: float, now: float | None = None) -> tuple[Any, ...]:
+    def _lag(self, stream: Stream, time: Any) -> Any:
+        """Return times less that of the newest event; zeros where that makes no difference."""
+        return 0.0 * time if self.is_static or stream.now == -math.inf else time - stream.now
+
+    def _over(self, stream: Stream, t: float) -> tuple[Any, ...]:
         """Return what leads states to a time, its square, what is seen then, and its square."""
-        now = self._stream.now if now is None else now
-        lag = t - now if now > -math.inf and not self.is_static else 0.0
+        lag = self._lag(stream, t)
         if lag not in self._lags:
             if len(self._lags) == MANY_LAGS:
                 self._lags.clear()
@@ -995,11 +948,6 @@ class StreamingGP(OneOutputModel):
             h = self._observation[None] @ A
             self._lags[lag] = A, np.kron(A, A), h, np.kron(h, h)
         return self._lags[lag]
-
-    def _elements(self, shape: Sequence[int]) -> Places:
-        """Return the numbers of the batch elements, broadcast to a shape."""
-        b = self._batch_shape.numel()
-        return np.broadcast_to(np.arange(b).reshape(self._batch_shape), shape)
 
     def _transition(self, lag: Array) -> Array:
         """Return the matrices of all terms that lead to a later state, ``... x S x S``."""
@@ -1011,10 +959,10 @@ class StreamingGP(OneOutputModel):
             first = last
         return A
 
-    def _by_row(self, h: Array) -> Array:
-        """Return the vectors whose products with the rows events see, ``... x k x S``."""
-        by_row: Array = h @ self._stream.transitions
-        return by_row.reshape(*h.shape[:-1], len(self._stream.made), h.shape[-1])
+    def _by_row(self, stream: Stream, h: Array) -> Array:
+        """Return the vectors whose products with the rows events see, ``... x m x S``."""
+        by_row: Array = h @ stream.transitions
+        return by_row.reshape(*h.shape[:-1], len(stream.made), h.shape[-1])
 
     def _prior_mean(self, X: Tensor) -> Tensor:
         assert self.mean_module is not None
@@ -1023,30 +971,35 @@ class StreamingGP(OneOutputModel):
             return mean
 
     def _residuals(self, events: Array) -> Array:
-        """Return outcomes, or what stands in for them, less the prior mean, ``b x k``."""
+        """Return outcomes, or what stands in for them, less the prior mean, ``k``."""
         if self.mean_module is None:
-            return events[:, 2]
-        mean = self._prior_mean(self._rows_of(events)).numpy(force=True)
-        residuals: Array = events[:, 2] - mean.reshape(events[:, 2].shape)
+            outcomes: Array = events[2]
+            return outcomes
+        mean = self._prior_mean(self._rows_at(self._as_tensor(events[:2])))
+        residuals: Array = events[2] - mean.numpy(force=True)
         return residuals
 
-    def _rows_of(self, events: Array) -> Tensor:
-        """Return the rows of events, ``batch_shape x k x (d + 1)``."""
-        actions = self.choices[torch.from_numpy(events[:, 0]).long()]
-        X = torch.cat([actions, self._as_tensor(events[:, 1])[..., None]], dim=-1)
-        return X.reshape(*self._batch_shape, *X.shape[1:])
+    def _rows_of(self, which: Callable[[Stream], Mask]) -> Tensor:
+        """Return the rows of some events of each batch element, ``batch_shape x k x (d + 1)``."""
+        held = [stream.events[:2, which(stream)] for stream in self._streams]
+        return self._rows_at(self._of_batch(held))
+
+    def _rows_at(self, events: Tensor) -> Tensor:
+        """Return rows ``... x k x (d + 1)`` of indices and times, ``... x 2 x k``."""
+        index, time = events.unbind(dim=-2)
+        return torch.cat([self.choices[index.long()], time[..., None]], dim=-1)
+
+    def _of_batch(self, values: Sequence[Array]) -> Tensor:
+        """Return what was read of each batch element, ``batch_shape x ...``."""
+        if not self._batch_shape:
+            return self._as_tensor(values[0])
+        return self._as_tensor(np.stack(values).reshape(*self._batch_shape, *values[0].shape))
 
     def _as_tensor(self, values: Array) -> Tensor:
         # Not as an attribute, which takes a module longer than this.
         noise: Any = self._buffers["_noise"]
         tensor = torch.from_numpy(values)
         return tensor if noise.device.type == "cpu" else tensor.to(noise.device)
-
-    def _in_order(self, events: Array) -> Array:
-        """Return events in the order of time, where that makes a difference."""
-        if self.is_static or events.shape[-1] == 1:
-            return events
-        return events[..., events[0, 1].argsort(kind="stable")]
 
     def _split(self, X: Tensor) -> tuple[Places, Array]:
         """Return indices and times of rows, ``... x q`` each, broadcast with the batch."""
@@ -1072,11 +1025,14 @@ class StreamingGP(OneOutputModel):
             check_finite(name, values)
         if name == "Yvar" and (numbers < 0).any():
             raise InputDataError(f"Expected Yvar >= 0. Got {values.min().item()}.")
-        return numbers.astype(np.float64, copy=False).reshape(len(self._stream.log), q)
+        return numbers.astype(np.float64, copy=False).reshape(len(self._streams), q)
 
     def get_extra_state(self) -> dict[str, Tensor]:
         """Return what a state has beside the noise variance: the choices, and what was observed."""
-        return {"choices": self.choices, "events": self._as_tensor(self._stream.events.copy())}
+        return {
+            "choices": self.choices,
+            "events": self._of_batch([each.events for each in self._streams]),
+        }
 
     def set_extra_state(self, state: Mapping[str, Tensor]) -> None:
         """Take in what was observed, ``get_extra_state()`` of a model with the same choices.
@@ -1086,26 +1042,10 @@ class StreamingGP(OneOutputModel):
         """
         if not torch.equal(state["choices"].to(self.choices), self.choices):
             raise ValueError("Expected a state saved with the same choices. Got one with others.")
-        self._make_again(state["events"].numpy(force=True))
-
-
-def _mask(size: int, position: Tensor) -> NDArray[np.bool_]:
-    """Return a mask of some of ``size``."""
-    mask = np.zeros(size, dtype=bool)
-    mask[position.numpy(force=True)] = True
-    return mask
-
-
-def _of_last(values: Array, m: int) -> Array:
-    """Return ``b x m' x p`` of the last rows for more of them, where it is zero, or for fewer."""
-    missing = m - values.shape[1]
-    return np.pad(values, ((0, 0), (max(missing, 0), 0), (0, 0)))[:, max(-missing, 0) :]
-
-
-def _without_zeros(values: Array) -> Array:
-    """Return ``b x m x p`` from the first row on that is not zero."""
-    places = np.flatnonzero(values.any(axis=(0, 2)))
-    return values[:, places[0] if len(places) > 0 else values.shape[1] :]
+        events = state["events"].numpy(force=True)
+        self._streams = tuple(
+            self._after(self._empty(), each) for each in events.reshape(-1, *events.shape[-2:])
+        )
 
 
 def _lead(A: Array, states: Array) -> Array:
@@ -1113,7 +1053,28 @@ def _lead(A: Array, states: Array) -> Array:
     return A * states if A.shape[-1] == 1 else A @ states
 
 
-def _explained(rows: Array) -> Array:
-    """Return covariances of the states of each choice that rows explain, ``b x S² x n``."""
-    explained: Array = (rows[:, :, :, None] * rows[:, :, None]).sum(axis=1)
-    return explained.reshape(len(rows), -1, rows.shape[-1])
+def _explained(V: Array) -> Array:
+    """Return covariances of the states of each choice that rows explain, ``S² x n``."""
+    explained: Array = (V[:, :, None] * V[:, None]).sum(axis=0)
+    return explained.reshape(-1, V.shape[-1])
+
+
+def _innovation_root(covar: Array, noise: Array, prior_variance: Array) -> Array:
+    """Return the Cholesky factor of the covariance of outcomes, ``q x q``."""
+    if len(covar) == 1:
+        check_uncertain(covar[0] + noise, prior_variance)
+        return np.sqrt(covar + noise)
+    root: Array = innovation_root(
+        torch.from_numpy(covar), torch.from_numpy(noise), torch.from_numpy(prior_variance)
+    ).numpy()
+    return root
+
+
+def _solved(root: Array, values: Array, transposed: str = "N") -> Array:
+    """Return the inverse of a lower triangular matrix ``q x q``, times ``q x ...``."""
+    if len(root) == 1:
+        quotient: Array = values / root[0, 0]
+        return quotient
+    flat = values.reshape(len(root), -1)
+    solved: Array = solve_triangular(root, flat, trans=transposed, lower=True)
+    return solved.reshape(values.shape)
