@@ -53,7 +53,7 @@ def test_the_weights_sum_to_the_evidence_and_average_as_integrals_do(form):
     _, posterior, mode = fitted(form, 40)
     evidence, points, weights = on_a_grid(posterior, mode)
     sets = posterior.sigma_points(mode)
-    assert len(sets.mean) == 5
+    assert len(sets.mean) == 4
     # In nats; forms of drift that differ by a tenth are alike.
     assert sets.log_weights.logsumexp(0).item() == pytest.approx(evidence, abs=0.1)
     shares = sets.log_weights.softmax(0)
@@ -125,7 +125,7 @@ def test_the_default_on_a_box_averages():
     model = optimizer.model
     assert len(model.weights) > 1
     # Two forms, and four hyperparameters in each.
-    assert model.weights.shape == (18,)
+    assert model.weights.shape == (12,)
     assert model.weights.sum().item() == pytest.approx(1)
     assert model.covar_module(model.train_inputs[0][:2]).shape == (2, 2)
     again = optimizer.ask(t=14.0)

@@ -115,7 +115,7 @@ def _by_closed_form(fitter: ModelFitter) -> tuple[QuadraticModel | None, Array]:
     # The half-life is proportional to a lengthscale, or to 1 / ρ.
     for name in (FORGETTING_RATE, TEMPORAL_LENGTHSCALE):
         slopes[posterior.places.get(name, slice(0))] = 1.0
-    return posterior.quadratic(mode), slopes
+    return posterior.quadratic_at(mode), slopes
 
 
 def _by_gradients(fitter: ModelFitter) -> tuple[QuadraticModel | None, Array]:

@@ -21,6 +21,7 @@ from torch import Generator
 from tvbo.fit.log_posterior import OPTIONS, PRIOR_MEAN, LogPosterior, Values
 from tvbo.models.at_bounds import AtBound, Place, log_bounds, parameters_at_bounds
 from tvbo.models.closed_form import HyperparameterSets
+from tvbo.quadratic_model import QuadraticModel
 from tvbo.randomness import draw_seed, seeded
 
 LEAST_WEIGHT = 1e-6
@@ -144,12 +145,14 @@ class Fitted:
         chosen: Index of the form with the largest posterior density in the newest fit.
         sets: Sets of hyperparameters of the default model, of all forms if it averages over them.
         at_bounds: Bounds at which parameters of the chosen form are.
+        quadratics: The Hessian of the newest fit of each form of the default model.
     """
 
     values: Sequence[Values | None]
     chosen: int = 0
     sets: HyperparameterSets | None = None
     at_bounds: frozenset[Place] = frozenset()
+    quadratics: Sequence[QuadraticModel | None] = ()
 
     @cached_property
     def newest(self) -> dict[str, list[float]] | None:
@@ -204,4 +207,5 @@ class Fitted:
             mode = best.logarithms(values[chosen])
             sets = best.sets(mode[None], [values[chosen][PRIOR_MEAN].item()], [0.0])
         reached = best.at_bounds(values[chosen])
-        return Fitted(values, chosen, sets, log_bounds(reached, num, self.at_bounds))
+        known = [each.quadratic for each in posteriors if isinstance(each, LogPosterior)]
+        return Fitted(values, chosen, sets, log_bounds(reached, num, self.at_bounds), known)

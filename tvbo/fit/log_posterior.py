@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from botorch.models.utils.gpytorch_modules import MIN_INFERRED_NOISE_LEVEL
 from numpy.typing import NDArray
+from scipy.linalg import helmert
 from scipy.linalg.blas import dsyr
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
 from scipy.optimize import minimize
@@ -97,16 +98,25 @@ class LogPosterior:
         form: The form of the model.
         observations: Rows ``[... | time]`` and standardized outcomes; noise variances if known.
         newest: Number of newest observations to use; None is all of them.
+        quadratic: The Hessian of an earlier fit, with which the search for the maximum begins; None
+            computes one at each start.
 
     Attributes:
         part: That of the newest 250 observations, if there are more than 500; None otherwise.
         bounds: Lower and upper bounds of the logarithms, ``p x 2``.
         default: The logarithms by default, ``p``.
         places: Where among them each hyperparameter is.
+        quadratic: The Hessian of the negative log density at the newest maximum.
     """
 
-    def __init__(self, form: DefaultForm, observations: Observations, newest: int | None = None):
-        self.form = form
+    def __init__(
+        self,
+        form: DefaultForm,
+        observations: Observations,
+        newest: int | None = None,
+        quadratic: QuadraticModel | None = None,
+    ):
+        self.form, self.quadratic = form, quadratic
         times = observations.X[:, -1]
         rows = times.argsort(stable=True)[-(newest or len(times)) :]
         self.part = LogPosterior(form, observations, PART) if len(rows) > LONG else None
@@ -127,7 +137,7 @@ class LogPosterior:
         in_time = times[rows].numpy()
         self.lags = np.abs(in_time[first] - in_time[second])
         self._latest: tuple[Array, tuple[float, Array, float]] | None = None
-        self._quadratic: tuple[Array, QuadraticModel] | None = None
+        self._maximum: Array | None = None
         # Of each number: location and spread of the logarithm under the prior, whether that is a
         # density of the logarithm, and bounds.
         k, gap = len(widths), round_length(times)
@@ -264,13 +274,20 @@ class LogPosterior:
         It is not finite if the search failed.
         """
         theta, ends = self.logarithms(start), self.bounds.tolist()
-        # A few of Newton's steps, with the Hessian of the newest observations where there are many.
-        part = self if self.part is None else self.part
-        model, found = QuadraticModel.by_differences(part.negative, ends, theta), None
-        if model is not None:
-            model.hessian *= len(self.y) / len(part.y)
-            found = model.minimize(self.negative, ends, theta)
-            self._quadratic = None if found is None else (found, model)
+        found = None
+        if self.quadratic is not None and start:
+            # A few of Newton's steps. One more outcome hardly changes the Hessian.
+            self.quadratic = replace(self.quadratic)
+            found = self.quadratic.minimize(self.negative, ends, theta)
+        if found is None:
+            # That of the newest observations where there are many.
+            part = self if self.part is None else self.part
+            model = QuadraticModel.by_differences(part.negative, ends, theta)
+            if model is not None:
+                model.hessian *= len(self.y) / len(part.y)
+                found = model.minimize(self.negative, ends, theta)
+            self.quadratic = model
+        self._maximum = found
         if found is None:
             found = minimize(
                 self.negative,
@@ -283,16 +300,18 @@ class LogPosterior:
         value, _, mean = self(found)
         return value, self.values(found, mean)
 
-    def quadratic(self, mode: Array) -> QuadraticModel | None:
+    def quadratic_at(self, mode: Array) -> QuadraticModel | None:
         """Return the Hessian of the negative log density at a maximum; None if it is singular.
 
         Args:
             mode: The maximum. At the one that :meth:`maximize` found by Newton's method, the
                 Hessian is that of its last step.
         """
-        if self._quadratic is not None and np.allclose(self._quadratic[0], mode, rtol=0, atol=1e-9):
-            return self._quadratic[1]
-        return QuadraticModel.by_differences(self.negative, self.bounds.tolist(), mode)
+        if self._maximum is None or not np.allclose(self._maximum, mode, rtol=0, atol=1e-9):
+            ends = self.bounds.tolist()
+            self.quadratic = QuadraticModel.by_differences(self.negative, ends, mode)
+            self._maximum = mode
+        return self.quadratic
 
     def sigma_points(self, values: Values) -> HyperparameterSets | None:
         r"""Return points about the mode with importance weights, to integrate hyperparameters out.
@@ -302,10 +321,9 @@ class LogPosterior:
         prior with location :math:`\mu` and scale :math:`s` counts as that with location :math:`\mu
         - s^2`, under which short lengthscales weigh more, and no more than for the fit. With
         :math:`V \Lambda V^\top` the Hessian of the negative log density at the mode, the points are
-        the mode and those :math:`\pm\sqrt{p + 1}` standard deviations away along each column of
-        :math:`V`, cut at the bounds: an unscented transform. A Gaussian has its mean and covariance
-        under the weights :math:`1 / (p + 1)` and :math:`1 / (2 p + 2)`; these are multiplied by the
-        ratio of the density to that Gaussian, as in Rue, Martino, Chopin (2009), Section 6.5. So
+        the mode and the :math:`p + 1` corners of a regular simplex about it, in standard deviations
+        along the columns of :math:`V`, cut at the bounds: an unscented transform. A Gaussian has
+        its mean and covariance under equal weights; these are multiplied by the ratio of the density to that Gaussian, as in Rue, Martino, Chopin (2009), Section 6.5. So
         the sum of the weights estimates the evidence, by which forms of drift are compared.
 
         Args:
@@ -317,32 +335,32 @@ class LogPosterior:
         """
         mode = self.logarithms(values)
         density, _, mean = self(mode, with_gradient=False)
-        quadratic = self.quadratic(mode) if math.isfinite(density) else None
+        quadratic = self.quadratic_at(mode) if math.isfinite(density) else None
         if quadratic is None:
             return None
         free = np.flatnonzero(~quadratic.held)
         curvatures, directions = np.linalg.eigh(quadratic.hessian[np.ix_(free, free)])
         curvatures = curvatures.clip(LEAST_CURVATURE)
+        # Of either sign of an eigenvector, so that the corners do not depend on LAPACK.
+        largest = np.abs(directions).argmax(axis=0)
+        directions *= np.sign(directions[largest, np.arange(len(free))])
         p = len(free)
         volume = 0.5 * (p * math.log(2 * math.pi) - np.log(curvatures).sum())
-        points, means = [mode], [mean]
-        if len(self.y) > MAX_AVERAGED_OBSERVATIONS:
-            log_weights = [density + volume]
-        else:
-            log_weights = [density + volume - math.log(p + 1)]
-            for direction in (directions * np.sqrt((p + 1) / curvatures)).T:
-                for sign in (1.0, -1.0):
-                    point = mode.copy()
-                    point[free] += sign * direction
-                    point = point.clip(*self.bounds.T)
-                    density, _, mean = self(point, with_gradient=False)
-                    if math.isfinite(density):
-                        # Of the point itself, which a bound may have brought nearer.
-                        steps = directions.T @ (point - mode)[free]
-                        density += float(0.5 * (curvatures @ steps**2))
-                        points.append(point)
-                        means.append(mean)
-                        log_weights.append(density + volume - math.log(2 * p + 2))
+        points, means, log_weights = [mode], [mean], [density + volume]
+        if len(self.y) <= MAX_AVERAGED_OBSERVATIONS:
+            for corner in math.sqrt(p + 2) * helmert(p + 1).T:
+                point = mode.copy()
+                point[free] += directions @ (corner / np.sqrt(curvatures))
+                point = point.clip(*self.bounds.T)
+                density, _, mean = self(point, with_gradient=False)
+                if math.isfinite(density):
+                    # Of the point itself, which a bound may have brought nearer.
+                    steps = directions.T @ (point - mode)[free]
+                    density += float(0.5 * (curvatures @ steps**2))
+                    points.append(point)
+                    means.append(mean)
+                    log_weights.append(density + volume)
+            log_weights = [each - math.log(p + 2) for each in log_weights]
         return self.sets(np.array(points), means, log_weights)
 
     def sets(

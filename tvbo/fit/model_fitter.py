@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from copy import copy, deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import zip_longest
 from typing import Any, Literal, Protocol, Self, get_args
 
 import torch
@@ -27,6 +28,7 @@ from tvbo.kernels.temporal import check_forgetting_rate, decay_exponent
 from tvbo.models import ContextualGP, TimeVaryingGP
 from tvbo.models.raw import ScaledMean
 from tvbo.models.scale import MIN_NOISE, standardized, standardizer
+from tvbo.quadratic_model import QuadraticModel
 from tvbo.spaces import InputLayout
 from tvbo.spaces.observations import Observations
 from tvbo.values import as_number, check_positive
@@ -230,7 +232,8 @@ class ModelFitter:
         self._observations, self._last_model = self.standardized(observations), None
         if isinstance(self.refit, RefitNever):
             return
-        posteriors = self.posteriors()
+        from_defaults = num_told - self._num_told_at_restart > SHARE * len(observations)
+        posteriors = self.posteriors(() if from_defaults else self.fitted.quadratics)
         num_learned = posteriors[0].num_learned
         if num_learned == 0:
             raise ValueError(
@@ -239,7 +242,6 @@ class ModelFitter:
             )
         enough = len(observations) >= OBSERVATIONS_PER_PARAMETER * num_learned
         if enough and self.refit.due(num_told - self._num_told_at_fit):
-            from_defaults = num_told - self._num_told_at_restart > SHARE * len(observations)
             averages, num = self.is_default and self.drift.averages, len(observations)
             self.fitted = self.fitted.fit(posteriors, num, from_defaults, generator, averages)
             self._num_told_at_fit = num_told
@@ -249,8 +251,13 @@ class ModelFitter:
             sets = posteriors[0].sets(posteriors[0].default[None], [0.0], [0.0])
             self.fitted = replace(self.fitted, sets=sets)
 
-    def posteriors(self) -> list[Posterior]:
-        """Return the density of the hyperparameters by each form, of the last observations."""
+    def posteriors(self, quadratics: Sequence[QuadraticModel | None] = ()) -> list[Posterior]:
+        """Return the density of the hyperparameters by each form, of the last observations.
+
+        Args:
+            quadratics: Of each form of the default model, the Hessian of an earlier fit; none where
+                there was none, or it is to be computed again.
+        """
         observations = self._observations
         if observations is None:
             observations = self.standardized(Observations.empty(self.layout.num_columns))
@@ -266,7 +273,8 @@ class ModelFitter:
             rate=None if rate is None else -2 * decay_exponent(check_forgetting_rate(rate)).item(),
         )
         forms = [replace(given, is_smooth=form is not None) for form in self.drift.forms]
-        return [LogPosterior(form, observations) for form in forms]
+        pairs = zip_longest(forms, quadratics)
+        return [LogPosterior(form, observations, quadratic=known) for form, known in pairs]
 
     @property
     def last_model(self) -> TimeVaryingGP | None:
