@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tvbo.fit.drift import Drift
 from tvbo.fit.log_posterior import DefaultForm, LogPosterior, Values
+from tvbo.kernels import ContextActionKernel
 from tvbo.kernels.temporal import check_forgetting_rate, decay_exponent
 from tvbo.models import TimeVaryingGP
 from tvbo.spaces.observations import Observations
@@ -20,17 +21,27 @@ def default_model(
     kernel: str = "RBFKernel",
     is_smooth: bool = False,
     rate: float | None = None,
+    num_contexts: int = 0,
 ) -> tuple[TimeVaryingGP, LogPosterior]:
-    """Both, of rows [action | time] and standardized outcomes."""
+    """Both, of rows [action | context | time] and standardized outcomes."""
     d = box.shape[-1]
     drift = Drift(rate, "auto" if is_smooth else None)
+    a = d - num_contexts
+    over_space, *parts = [
+        get_covar_module_with_dim_scaled_prior(
+            ard_num_dims=count, use_rbf_kernel=kernel == "RBFKernel"
+        )
+        for count in (d, max(a, 1), max(num_contexts, 1))
+    ]
+    if num_contexts > 0:
+        for part in parts:
+            part.register_prior("lengthscale_prior", over_space.lengthscale_prior, "lengthscale")
+        over_space = ContextActionKernel(*parts, "both", range(a), range(a, d)).double()
     model = TimeVaryingGP(
         observations.X,
         observations.Y,
         observations.Yvar,
-        covar_module=get_covar_module_with_dim_scaled_prior(
-            ard_num_dims=d, use_rbf_kernel=kernel == "RBFKernel"
-        ),
+        covar_module=over_space,
         input_transform=Normalize(d + 1, indices=list(range(d)), bounds=box),
         outcome_transform=None,
         forgetting_rate=rate,
@@ -40,7 +51,7 @@ def default_model(
     drift.set_prior(model, observations.X[:, -1])
     time_rate = None if rate is None else -2 * decay_exponent(check_forgetting_rate(rate)).item()
     ones = torch.ones(d, dtype=torch.long)
-    form = DefaultForm(kernel, box[1] - box[0], ones, is_smooth, time_rate)
+    form = DefaultForm(kernel, box[1] - box[0], ones, is_smooth, time_rate, num_contexts)
     return model, LogPosterior(form, observations)
 
 

@@ -80,6 +80,7 @@ def incremental(seed=0):
 def averaged(seed=0):
     sets = HyperparameterSets(
         kernel="RBFKernel",
+        num_actions=2,
         lengthscales=torch.tensor([[0.2, 0.5], [0.7, 0.4]], dtype=torch.float64),
         rates=-0.5 * torch.tensor([0.02, 0.3], dtype=torch.float64).neg().log1p(),
         is_smooth=torch.zeros(2, dtype=torch.float64),
@@ -87,6 +88,7 @@ def averaged(seed=0):
         mean=torch.tensor([-0.4, 0.6], dtype=torch.float64),
         noise=torch.tensor([NOISE, 2 * NOISE], dtype=torch.float64),
         log_weights=torch.tensor([-1.0, -1.5], dtype=torch.float64),
+        shares=torch.ones(2, 1, dtype=torch.float64),
     )
     return EnsembleGP.from_sets(sets, *data(seed=seed))
 

@@ -36,6 +36,7 @@ def make_model(lengthscales, dim=2, bounds=BOUNDS):
     X = torch.cat([bounds[0] + (bounds[1] - bounds[0]) * unit[:, :-1], NOW * unit[:, -1:]], dim=-1)
     sets = HyperparameterSets(
         kernel="RBFKernel",
+        num_actions=lengthscales.shape[-1],
         lengthscales=lengthscales * (bounds[1] - bounds[0]),
         rates=torch.full((s,), -0.5 * math.log1p(-0.02), dtype=torch.float64),
         is_smooth=torch.zeros(s, dtype=torch.float64),
@@ -43,6 +44,7 @@ def make_model(lengthscales, dim=2, bounds=BOUNDS):
         mean=torch.zeros(s, dtype=torch.float64),
         noise=torch.full((s,), 0.1, dtype=torch.float64),
         log_weights=torch.arange(s, dtype=torch.float64),
+        shares=torch.ones(s, 1, dtype=torch.float64),
     )
     return EnsembleGP.from_sets(sets, X, 0.01 * unit[:, :1])
 

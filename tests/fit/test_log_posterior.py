@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,15 @@ from botorch.optim.fit import fit_gpytorch_mll_scipy
 from default_model import assign, default_model
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
-from tvbo.fit.log_posterior import LENGTHSCALES, OPTIONS, DefaultForm, LogPosterior
+from tvbo.fit.log_posterior import (
+    LENGTHSCALES,
+    MAIN_EFFECT,
+    MAIN_EFFECT_SPREAD,
+    OPTIONS,
+    DefaultForm,
+    LogPosterior,
+)
+from tvbo.kernels import ContextActionKernel
 from tvbo.models import TimeVaryingGP
 from tvbo.spaces.observations import Observations
 
@@ -25,11 +35,12 @@ KINDS = {
     "known noise": (None, 0, True, True),
 }
 """Drift rate, form of the drift, whether the kernel over actions is RBF, whether noise is known."""
+CONTEXT = "a context, Matérn"
 
 
 def make(kind: str, n: int = 25) -> tuple[TimeVaryingGP, LogPosterior]:
     """A model of the optimizer's default kind, of outcomes in no order of time."""
-    rate, form, use_rbf, noise_is_known = KINDS[kind]
+    rate, form, use_rbf, noise_is_known = KINDS.get(kind, (None, 1, False, False))
     generator = torch.Generator().manual_seed(n)
     unit = torch.rand(n, 3, dtype=torch.float64, generator=generator)
     X = torch.cat([BOX[0] + (BOX[1] - BOX[0]) * unit[:, :2], 4 * n * unit[:, 2:]], dim=-1)
@@ -38,16 +49,22 @@ def make(kind: str, n: int = 25) -> tuple[TimeVaryingGP, LogPosterior]:
     Yvar = torch.linspace(0.01, 0.1, n).double().unsqueeze(-1) if noise_is_known else None
     observations = Observations(X, (Y - Y.mean()) / Y.std(), Yvar)
     kernel = "RBFKernel" if use_rbf else "MaternKernel"
-    return default_model(observations, BOX, kernel, bool(form), rate)
+    return default_model(observations, BOX, kernel, bool(form), rate, int(kind == CONTEXT))
 
 
 def log_density(model: TimeVaryingGP) -> torch.Tensor:
-    """GPyTorch's, of all outcomes, with a graph."""
+    """GPyTorch's, of all outcomes, with a graph, and the prior of main effects."""
     mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
-    return mll(model(*model.train_inputs), model.train_targets) * len(model.train_targets)
+    density = mll(model(*model.train_inputs), model.train_targets) * len(model.train_targets)
+    kernel = model.covar_module.kernels[0].base_kernel
+    if isinstance(kernel, ContextActionKernel):
+        *effects, both = kernel.outputscales.log()
+        prior = torch.distributions.Normal(math.log(MAIN_EFFECT), MAIN_EFFECT_SPREAD)
+        density = density + sum(prior.log_prob(each - both) for each in effects)
+    return density
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, CONTEXT])
 def test_value_gradient_and_mean_are_gpytorchs(kind):
     model, posterior = make(kind)
     theta = posterior.default + np.linspace(-0.4, 0.3, len(posterior.default))

@@ -7,9 +7,10 @@ import torch
 from botorch.acquisition import UpperConfidenceBound
 from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
 from botorch.posteriors import Posterior
+from gpytorch.kernels import Kernel, MaternKernel
 from torch import Generator, Tensor
 
-from tvbo.kernels import TemporalDecayKernel, TemporalMaternKernel
+from tvbo.kernels import ContextActionKernel, TemporalDecayKernel, TemporalMaternKernel
 from tvbo.models import EnsembleGP, TimeVaryingGP
 from tvbo.models.closed_form import HyperparameterSets
 from tvbo.models.scale import marginals
@@ -21,9 +22,9 @@ RATES = [0.02, 0.3]
 LENGTHSCALES = [2.0, 9.0, 40.0]
 
 
-@pytest.fixture(autouse=True, params=["RBFKernel", "MaternKernel"])
+@pytest.fixture(autouse=True, params=["RBFKernel", "MaternKernel", "contexts"])
 def kernel(request, monkeypatch):
-    """Run each test with either kernel over actions."""
+    """Run each test with either kernel over actions, and with one of a context beside it."""
     monkeypatch.setattr(f"{__name__}.KERNEL", request.param)
 
 
@@ -38,8 +39,10 @@ def data(known: bool) -> tuple[Tensor, Tensor, Tensor | None]:
 def make_sets() -> HyperparameterSets:
     """Two with exponential decay, three with Matérn-5/2 in time."""
     decay = -0.5 * torch.tensor(RATES, dtype=torch.float64).neg().log1p()
+    own = torch.linspace(0.1, 1.5, 15, dtype=torch.float64).view(3, 5).mT
     return HyperparameterSets(
-        kernel=KERNEL,
+        kernel="RBFKernel" if KERNEL == "RBFKernel" else "MaternKernel",
+        num_actions=1 if KERNEL == "contexts" else 2,
         lengthscales=torch.linspace(0.2, 1.5, 10).double().view(5, 2),
         rates=torch.cat([decay, 5**0.5 / torch.tensor(LENGTHSCALES, dtype=torch.float64)]),
         is_smooth=torch.tensor([0, 0, 1, 1, 1], dtype=torch.float64),
@@ -47,6 +50,9 @@ def make_sets() -> HyperparameterSets:
         mean=torch.linspace(-0.4, 0.6, 5).double(),
         noise=torch.linspace(0.05, 0.4, 5).double(),
         log_weights=torch.tensor([-3.0, -2.0, -3.0, -2.5, -2.0], dtype=torch.float64),
+        shares=own / own.sum(-1, keepdim=True)
+        if KERNEL == "contexts"
+        else torch.ones(5, 1, dtype=torch.float64),
     )
 
 
@@ -64,17 +70,24 @@ def dense_models(known: bool, X: Tensor | None = None, *pending: Tensor) -> list
         else:
             temporal = TemporalMaternKernel(nu=2.5).double()
             temporal.lengthscale = LENGTHSCALES[i - 2]
+        kernel: Kernel = get_covar_module_with_dim_scaled_prior(
+            ard_num_dims=2, use_rbf_kernel=KERNEL == "RBFKernel"
+        )
+        kernel.lengthscale = sets.lengthscales[i]
+        if KERNEL == "contexts":
+            parts = [MaternKernel(active_dims=[column]).double() for column in (0, 1)]
+            for part, lengthscale in zip(parts, sets.lengthscales[i], strict=True):
+                part.lengthscale = lengthscale
+            kernel = ContextActionKernel(*parts, structure="both").double()
+            kernel.outputscales = sets.shares[i]
         model = TimeVaryingGP(
             rows if X is None else torch.cat([rows, X]),
             Y if X is None else torch.cat([Y, pending[0]]),
             Yvar,
             temporal_kernel=temporal,
-            covar_module=get_covar_module_with_dim_scaled_prior(
-                ard_num_dims=2, use_rbf_kernel=KERNEL == "RBFKernel"
-            ),
+            covar_module=kernel,
             outcome_transform=None,
         )
-        model.covar_module.kernels[0].base_kernel.lengthscale = sets.lengthscales[i]
         model.mean_module.initialize(constant=sets.mean[i])
         if Yvar is None:
             model.likelihood.noise = sets.noise[i]
@@ -164,11 +177,13 @@ def test_gradients_of_single_rows_are_those_of_the_joint_posterior(same_time):
 def test_sets_of_several_forms_are_joined_without_light_ones():
     sets = make_sets()
     parts = [
-        HyperparameterSets(KERNEL, *(value[rows] for value in list(vars(sets).values())[1:]))
+        HyperparameterSets(
+            sets.kernel, sets.num_actions, *(value[rows] for value in list(vars(sets).values())[2:])
+        )
         for rows in (torch.tensor([0, 1]), torch.tensor([2, 3, 4]))
     ]
     joined = HyperparameterSets.joined(parts, 0.0)
-    for name in ("lengthscales", "rates", "is_smooth", "mean", "noise", "log_weights"):
+    for name in ("lengthscales", "rates", "is_smooth", "mean", "noise", "log_weights", "shares"):
         assert torch.equal(getattr(joined, name), getattr(sets, name))
     # The first stays, which has 11 %.
     kept = HyperparameterSets.joined(parts, 0.15)

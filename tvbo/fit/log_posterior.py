@@ -27,7 +27,7 @@ from tvbo.fit.drift import (
 )
 from tvbo.kernels.temporal import MAX_FORGETTING_RATE, MIN_FORGETTING_RATE
 from tvbo.models.at_bounds import AT_BOUND, AtBound
-from tvbo.models.closed_form import CORRELATIONS, HyperparameterSets, matern
+from tvbo.models.closed_form import HyperparameterSets, in_space, matern
 from tvbo.quadratic_model import QuadraticModel
 from tvbo.spaces.observations import Observations
 
@@ -54,11 +54,18 @@ LARGEST = 1e13
 """Largest value of a hyperparameter without an upper bound, and inverse of the smallest."""
 
 LENGTHSCALES = "covar_module.kernels.0.base_kernel.raw_lengthscale"
+OF_ACTIONS = "covar_module.kernels.0.base_kernel.action_kernel.base_kernel.raw_lengthscale"
+OF_CONTEXTS = "covar_module.kernels.0.base_kernel.context_kernel.base_kernel.raw_lengthscale"
+SHARES = "covar_module.kernels.0.base_kernel.raw_outputscales"
 TEMPORAL_LENGTHSCALE = "covar_module.kernels.1.base_kernel.raw_lengthscale"
 FORGETTING_RATE = "covar_module.kernels.1.base_kernel.raw_forgetting_rate"
 NOISE_VARIANCE = "likelihood.noise_covar.raw_noise"
 PRIOR_MEAN = "mean_module.raw_constant"
 """Names of the hyperparameters in a model, where none of them is transformed."""
+
+MAIN_EFFECT, MAIN_EFFECT_SPREAD = math.exp(-1.0), 1.5
+"""Median of the variance of a main effect, of actions or of contexts, as a share of that of their
+interaction, and standard deviation of its logarithm."""
 
 LEAST_LENGTHSCALE = 2.5e-2
 """Least lengthscale in the unit cube, as of BoTorch's default kernel."""
@@ -75,6 +82,9 @@ class DefaultForm:
             those of a category.
         is_smooth: Whether the kernel over time is Matérn-5/2, else exponential decay.
         rate: :math:`\rho = -\ln(1 - \varepsilon)` of a decay that is given; None learns it.
+        num_contexts: Number of the last lengthscales, those of contexts. If there are any, actions
+            and contexts have a kernel each, and the kernel over both is a
+            :class:`tvbo.kernels.ContextActionKernel` of structure ``"both"`` and variance 1.
     """
 
     kernel: str
@@ -82,6 +92,7 @@ class DefaultForm:
     widths: Tensor
     is_smooth: bool = False
     rate: float | None = None
+    num_contexts: int = 0
 
 
 class LogPosterior:
@@ -130,22 +141,24 @@ class LogPosterior:
         self._covar = np.zeros(len(rows) ** 2)
         scaled = (observations.X[rows, :-1] / form.ranges).numpy().T
         squares = np.square(scaled[:, first] - scaled[:, second])
-        widths = form.widths.numpy()
-        # The first column of each lengthscale.
-        self._firsts = np.cumsum(widths) - widths
-        self.squares = np.add.reduceat(squares, self._firsts, axis=0)
+        self._widths = form.widths.numpy()
+        self.squares = np.add.reduceat(squares, _firsts(self._widths), axis=0)
         in_time = times[rows].numpy()
         self.lags = np.abs(in_time[first] - in_time[second])
         self._latest: tuple[Array, tuple[float, Array, float]] | None = None
         self._maximum: Array | None = None
         # Of each number: location and spread of the logarithm under the prior, whether that is a
         # density of the logarithm, and bounds.
-        k, gap = len(widths), round_length(times)
+        k, gap = len(self._widths), round_length(times)
         location = math.sqrt(2) + 0.5 * math.log(k)
         priors: list[tuple[float, ...]] = [
             (location, math.sqrt(3), False, LEAST_LENGTHSCALE, LARGEST)
         ] * k
-        self.places = {LENGTHSCALES: slice(k)}
+        self._lengthscales = {LENGTHSCALES: slice(k)}
+        if form.num_contexts > 0:
+            a = k - form.num_contexts
+            self._lengthscales = {OF_ACTIONS: slice(a), OF_CONTEXTS: slice(a, k)}
+        self.places = dict(self._lengthscales)
         if form.is_smooth:
             location = math.log(LENGTHSCALE * gap)
             priors.append((location, LENGTHSCALE_SPREAD, True, 1 / LARGEST, LARGEST))
@@ -154,6 +167,10 @@ class LogPosterior:
             low, high = (-math.log1p(-end) for end in (MIN_FORGETTING_RATE, MAX_FORGETTING_RATE))
             priors.append((math.log(RATE / gap), RATE_SPREAD, True, low, high))
             self.places[FORGETTING_RATE] = slice(k, k + 1)
+        if form.num_contexts > 0:
+            location = math.log(MAIN_EFFECT)
+            self.places[SHARES] = slice(len(priors), len(priors) + 2)
+            priors += [(location, MAIN_EFFECT_SPREAD, True, 1 / LARGEST, LARGEST)] * 2
         if self.noise is None:
             own = (math.log(NOISE), NOISE_SPREAD, True) if form.rate is None else (-4.0, 1.0, False)
             priors.append((*own, MIN_INFERRED_NOISE_LEVEL, LARGEST))
@@ -166,8 +183,8 @@ class LogPosterior:
 
     @property
     def num_learned(self) -> int:
-        """How many numbers are learned, the prior mean among them."""
-        return len(self.bounds) + 1
+        """How many numbers are learned, the prior mean among them, but shares, which may wait."""
+        return len(self.bounds) + (1 if SHARES not in self.places else -1)
 
     def __call__(self, theta: Array, with_gradient: bool = True) -> tuple[float, Array, float]:
         """Return the log density, its gradient if asked for, else zeros, and the prior mean.
@@ -189,10 +206,12 @@ class LogPosterior:
             by_time_rate = -0.5 * time_rate * self.lags
             in_time = np.exp(by_time_rate)
             by_time_rate *= in_time
-        in_space, slope = CORRELATIONS[form.kernel](inverse_squares @ self.squares, with_gradient)
+        parts, shares = self._lengthscales.values(), self._shares(theta)
+        squares = [inverse_squares[part] @ self.squares[part] for part in parts]
+        space = in_space(form.kernel, squares, shares, with_gradient)
         noise = math.exp(theta[-1]) if self.noise is None else self.noise
         covar = self._covar
-        covar[self._pairs] = in_space * in_time
+        covar[self._pairs] = space.values * in_time
         covar[:: n + 1] = 1 + noise
         # LAPACK's columns are the rows here, so what is below the diagonal is above it there.
         root, info = dpotrf(covar.reshape(n, n).T, lower=0, clean=0, overwrite_a=1)
@@ -220,46 +239,61 @@ class LogPosterior:
             gradient[-1] -= 0.5 * noise * weights[:: n + 1].sum()
         of_pairs = weights[self._pairs]
         if form.rate is None:
-            gradient[d] -= (of_pairs * in_space) @ by_time_rate
+            gradient[d] -= (of_pairs * space.values) @ by_time_rate
         of_pairs *= in_time
-        assert slope is not None
-        of_pairs *= slope
-        gradient[:d] -= inverse_squares * (self.squares @ of_pairs)
+        for part, slope in zip(parts, space.slopes, strict=True):
+            gradient[part] -= inverse_squares[part] * (self.squares[part] @ (of_pairs * slope))
+        for i in range(len(shares) - 1):
+            effect = shares[i] * (space.parts[i] - space.values)
+            gradient[self.places[SHARES]][i] -= effect @ of_pairs
         self._latest = theta.copy(), (float(value), gradient, float(mean))
         return self._latest[1]
+
+    def _shares(self, theta: Array) -> Array:
+        """Return the shares of each part and of both together, ``... x 3``, or 1 of one part."""
+        ratios = np.exp(theta[..., self.places.get(SHARES, slice(0))])
+        ratios = np.concatenate([ratios, np.ones_like(theta[..., :1])], axis=-1)
+        shares: Array = ratios / ratios.sum(axis=-1, keepdims=True)
+        return shares
 
     def logarithms(self, values: Values) -> Array:
         """Return the logarithms, ``p``, of hyperparameters; by default of those not given."""
         theta: Array = self.default.copy()
         for name in self.places.keys() & values.keys():
-            numbers = values[name].flatten().numpy()
-            if name == LENGTHSCALES:
-                numbers = numbers[self._firsts]
-            theta[self.places[name]] = np.log(
-                -np.log1p(-numbers) if name == FORGETTING_RATE else numbers
-            )
+            numbers, place = values[name].flatten().numpy(), self.places[name]
+            if name in self._lengthscales:
+                numbers = numbers[_firsts(self._widths[place])]
+            elif name == SHARES:
+                numbers = numbers[:-1] / numbers[-1]
+            elif name == FORGETTING_RATE:
+                numbers = -np.log1p(-numbers)
+            theta[place] = np.log(numbers)
         theta = theta.clip(*self.bounds.T)
         return theta
 
     def values(self, theta: Array, mean: float) -> Values:
         """Return the hyperparameters of logarithms, ``p``, and a prior mean."""
-        found = {}
+        found = {PRIOR_MEAN: torch.tensor(mean, dtype=torch.float64)}
         for name, place in self.places.items():
-            numbers = torch.from_numpy(np.exp(theta[place]))
-            if name == LENGTHSCALES:
-                numbers = numbers.repeat_interleave(self.form.widths)
-            is_lengthscale = name in (LENGTHSCALES, TEMPORAL_LENGTHSCALE)
-            numbers = -torch.expm1(-numbers) if name == FORGETTING_RATE else numbers
-            found[name] = numbers.unsqueeze(0) if is_lengthscale else numbers
-        found[PRIOR_MEAN] = torch.tensor(mean, dtype=torch.float64)
+            numbers = np.exp(theta[place])
+            if name in self._lengthscales:
+                numbers = numbers.repeat(self._widths[place])[None]
+            elif name == TEMPORAL_LENGTHSCALE:
+                numbers = numbers[None]
+            elif name == SHARES:
+                numbers = self._shares(theta)
+            elif name == FORGETTING_RATE:
+                numbers = -np.expm1(-numbers)
+            found[name] = torch.from_numpy(numbers)
         return found
 
     def at_bounds(self, values: Values) -> Iterator[AtBound]:
         """Iterate over the hyperparameters that are at a bound."""
         reached = np.abs(self.logarithms(values)[:, None] - self.bounds) <= AT_BOUND
         for name, place in self.places.items():
+            firsts = _firsts(self._widths[place]) if name in self._lengthscales else range(2)
             for i, side in np.argwhere(reached[place]):
-                value = values[name].flatten()[self._firsts[i]].item()
+                value = values[name].flatten()[firsts[i]].item()
                 yield AtBound(name, int(i), ("lower", "upper")[side], value)
 
     def start(self) -> Values:
@@ -321,10 +355,11 @@ class LogPosterior:
         prior with location :math:`\mu` and scale :math:`s` counts as that with location :math:`\mu
         - s^2`, under which short lengthscales weigh more, and no more than for the fit. With
         :math:`V \Lambda V^\top` the Hessian of the negative log density at the mode, the points are
-        the mode and the :math:`p + 1` corners of a regular simplex about it, in standard deviations
-        along the columns of :math:`V`, cut at the bounds: an unscented transform. A Gaussian has
-        its mean and covariance under equal weights; these are multiplied by the ratio of the density to that Gaussian, as in Rue, Martino, Chopin (2009), Section 6.5. So
-        the sum of the weights estimates the evidence, by which forms of drift are compared.
+        the mode and, about it, the :math:`p + 1` corners of a regular simplex, in standard
+        deviations along the columns of :math:`V`, cut at the bounds: an unscented transform. A
+        Gaussian has its mean and covariance under equal weights; these are multiplied by the ratio
+        of the density to that Gaussian, as in Rue, Martino, Chopin (2009), Section 6.5. So the sum
+        of the weights estimates the evidence, by which forms of drift are compared.
 
         Args:
             values: The hyperparameters at the mode.
@@ -383,6 +418,7 @@ class LogPosterior:
             noise = torch.full_like(rates, self.noise.mean() if len(self.noise) > 0 else 0.0)
         return HyperparameterSets(
             kernel=self.form.kernel,
+            num_actions=int(self._widths[next(iter(self._lengthscales.values()))].sum()),
             lengthscales=numbers[:, :d].repeat_interleave(self.form.widths, -1) * self.form.ranges,
             rates=rates,
             is_smooth=torch.full_like(rates, self.form.is_smooth),
@@ -390,6 +426,7 @@ class LogPosterior:
             mean=torch.tensor(means, dtype=torch.float64),
             noise=noise,
             log_weights=torch.tensor(log_weights, dtype=torch.float64),
+            shares=torch.from_numpy(self._shares(points)),
         )
 
     def negative(self, theta: Array) -> tuple[float, Array]:
@@ -397,3 +434,9 @@ class LogPosterior:
         value, gradient, _ = self(theta)
         # A number from which a line search turns back.
         return (-value, -gradient) if math.isfinite(value) else (1e100, gradient)
+
+
+def _firsts(widths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the first column of each lengthscale, ``k``, of these numbers of columns."""
+    firsts: NDArray[np.int64] = np.cumsum(widths) - widths
+    return firsts

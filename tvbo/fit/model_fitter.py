@@ -10,6 +10,7 @@ from functools import cached_property
 from itertools import zip_longest
 from typing import Any, Literal, Protocol, Self, get_args
 
+import numpy as np
 import torch
 from botorch.exceptions.errors import InputDataError
 from botorch.models.transforms import Normalize, Standardize
@@ -22,7 +23,7 @@ from torch import Generator, Tensor
 
 from tvbo.fit.drift import Drift, Form
 from tvbo.fit.fitted_forms import Fitted, ModelPosterior, Posterior
-from tvbo.fit.log_posterior import LEAST_LENGTHSCALE, DefaultForm, LogPosterior
+from tvbo.fit.log_posterior import LEAST_LENGTHSCALE, MAIN_EFFECT, DefaultForm, LogPosterior
 from tvbo.kernels.context_action import Structure
 from tvbo.kernels.temporal import check_forgetting_rate, decay_exponent
 from tvbo.models import ContextualGP, TimeVaryingGP
@@ -271,6 +272,7 @@ class ModelFitter:
             torch.where(upper > lower, upper - lower, 1.0),
             torch.tensor(self.widths),
             rate=None if rate is None else -2 * decay_exponent(check_forgetting_rate(rate)).item(),
+            num_contexts=int((np.cumsum(self.widths) > self.layout.num_actions).sum()),
         )
         forms = [replace(given, is_smooth=form is not None) for form in self.drift.forms]
         pairs = zip_longest(forms, quadratics)
@@ -423,26 +425,43 @@ class ModelFitter:
                 context_kernel=_in_unit(self.context_kernel, 1.0 if is_product else unit),
                 **shared,
             )
+        elif self.is_default and self.layout.num_contexts > 0:
+            layout = self.layout
+            model = ContextualGP(
+                context_features=layout.context_features,
+                structure="both",
+                action_kernel=self._matern(layout.num_actions),
+                context_kernel=self._matern(layout.num_contexts),
+                **shared,
+            )
+            shares = torch.tensor([MAIN_EFFECT, MAIN_EFFECT, 1.0])
+            model.context_action_kernel.outputscales = shares / shares.sum()
         else:
             covar_module: Kernel | list[Kernel] | None
             if isinstance(self.covar_module, Sequence):
                 covar_module = [_in_unit(kernel, unit) for kernel in self.covar_module]
             elif self.covar_module is None and self.drift.averages:
-                # As BoTorch's RBF, with priors for as many numbers as are learned. Where functions
-                # have many local optima regret is less.
-                prior = LogNormalPrior(math.sqrt(2) + math.log(len(self.widths)) / 2, math.sqrt(3))
-                least = GreaterThan(LEAST_LENGTHSCALE, transform=None, initial_value=prior.mode)
-                covar_module = MaternKernel(
-                    nu=2.5,
-                    ard_num_dims=sum(self.widths),
-                    lengthscale_prior=prior,
-                    lengthscale_constraint=least,
-                )
+                covar_module = self._matern(sum(self.widths))
             else:
                 covar_module = _in_unit(self.covar_module, unit)
             model = TimeVaryingGP(covar_module=covar_module, **shared)
         self.drift.set_prior(model, observations.X[:, time])
         return model
+
+    def _matern(self, num_columns: int) -> MaternKernel:
+        """Return the kernel that is learned beside several forms of drift.
+
+        As BoTorch's RBF, with priors for as many numbers as are learned. Where functions have many
+        local optima regret is less.
+        """
+        prior = LogNormalPrior(math.sqrt(2) + math.log(len(self.widths)) / 2, math.sqrt(3))
+        least = GreaterThan(LEAST_LENGTHSCALE, transform=None, initial_value=prior.mode)
+        return MaternKernel(
+            nu=2.5,
+            ard_num_dims=num_columns,
+            lengthscale_prior=prior,
+            lengthscale_constraint=least,
+        )
 
 
 def _in_unit(kernel: Kernel | None, unit: float) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,7 +16,12 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import Module
 
-from tvbo.kernels import TemporalDecayKernel, TemporalKernel, TemporalMaternKernel
+from tvbo.kernels import (
+    ContextActionKernel,
+    TemporalDecayKernel,
+    TemporalKernel,
+    TemporalMaternKernel,
+)
 from tvbo.kernels.batch import ColumnKernel
 from tvbo.kernels.temporal import decay_exponent
 from tvbo.models.scale import outcome_scale
@@ -33,6 +38,9 @@ Evaluate = Callable[[Array, bool], tuple[Array, Pullback | None]]
 Correlation = Callable[[Array, bool], tuple[Array, Array | None]]
 r"""Takes squared distances :math:`s` in units of lengthscales, and whether the slope is needed, to
 the correlation :math:`\kappa` and the slope :math:`-2\, d\kappa / ds`, or None."""
+
+MAX_ENTRIES = 2**17
+"""Covariances without gradients that are evaluated at once, so that they stay in the cache."""
 
 LARGEST_LAG = 1e3
 """In units of the memory of a kernel, of which nothing is left long before."""
@@ -100,13 +108,52 @@ CORRELATIONS: dict[str, Correlation] = {"RBFKernel": rbf, "MaternKernel": matern
 """Correlation by the name of a kernel of GPyTorch, of Matérn with ν = 5/2."""
 
 
+class InSpace(NamedTuple):
+    """Correlations over the columns other than time.
+
+    Args:
+        values: The correlations.
+        slopes: Their slopes by the squared distances of each part, as that of a ``Correlation``.
+        parts: Those of each part.
+    """
+
+    values: Array
+    slopes: list[Any]
+    parts: list[Array]
+
+
+def in_space(kernel: str, squares: Sequence[Array], shares: Any, with_slopes: bool) -> InSpace:
+    r"""Return the correlations of one kernel, or of its main effects and interaction.
+
+    Of two parts, actions and contexts, they are :math:`a \kappa_S + b \kappa_Z + c \kappa_S
+    \kappa_Z`, as of :class:`tvbo.kernels.ContextActionKernel`.
+
+    Args:
+        kernel: Name of the kernel of each part, one of ``CORRELATIONS``.
+        squares: Squared distances in units of lengthscales, of one part or of two.
+        shares: Numbers or arrays a, b and c, of two parts.
+        with_slopes: Whether slopes are needed.
+    """
+    found = [CORRELATIONS[kernel](each, with_slopes) for each in squares]
+    if len(found) == 1:
+        return InSpace(found[0][0], [found[0][1]], [found[0][0]])
+    ((first, slope), (second, other_slope)), (a, b, c) = found, shares
+    by_first, by_second = a + c * second, b + c * first
+    slopes = [None, None]
+    if slope is not None and other_slope is not None:
+        slopes = [slope * by_first, other_slope * by_second]
+    return InSpace(by_first * first + b * second, slopes, [first, second])
+
+
 @dataclass(frozen=True, eq=False)
 class HyperparameterSets:
     r"""``s`` sets of hyperparameters of a kernel over space times one over time.
 
     Args:
         kernel: Name of the kernel over the columns other than time, one of ``CORRELATIONS``.
-        lengthscales: Its lengthscales, ``s x d``.
+        num_actions: Number of columns that one kernel is over, such as those of actions; a second
+            one is over the others, if there are any.
+        lengthscales: Lengthscales, ``s x d``.
         rates: What time differences are multiplied by, ``s``: :math:`-\ln(1 - \varepsilon) / 2` of
             exponential decay, :math:`\sqrt 5 / \ell` of Matérn-5/2.
         is_smooth: 1 where the kernel over time is Matérn-5/2, 0 for decay, ``s``.
@@ -114,9 +161,12 @@ class HyperparameterSets:
         mean: Prior mean, ``s``.
         noise: Variance of the noise, ``s``.
         log_weights: Logarithms of what each counts, up to a constant, ``s``.
+        shares: Shares of each of two kernels and of their product in the variance, ``s x 3``; of
+            one kernel 1, ``s x 1``.
     """
 
     kernel: str
+    num_actions: int
     lengthscales: Tensor
     rates: Tensor
     is_smooth: Tensor
@@ -124,6 +174,7 @@ class HyperparameterSets:
     mean: Tensor
     noise: Tensor
     log_weights: Tensor
+    shares: Tensor
 
     @classmethod
     def of(cls, model: SingleTaskGP, noise_variance: float) -> HyperparameterSets | None:
@@ -161,6 +212,7 @@ class HyperparameterSets:
         constant = getattr(mean, "constant", variance.new_zeros(1)).detach().view(1)
         return cls(
             kernel=type(over_space).__name__,
+            num_actions=d,
             lengthscales=over_space.lengthscale.detach() / units[:, :-1],
             rates=rates * units[:, -1],
             is_smooth=torch.full_like(rates, isinstance(over_time, TemporalMaternKernel)),
@@ -168,6 +220,7 @@ class HyperparameterSets:
             mean=shift + scale * constant,
             noise=torch.full_like(variance, noise_variance),
             log_weights=torch.zeros_like(variance),
+            shares=torch.ones_like(variance).unsqueeze(-1),
         )
 
     @classmethod
@@ -178,11 +231,13 @@ class HyperparameterSets:
             parts: The sets of each form.
             least_weight: Share of all weights below which a set is left out.
         """
-        columns = zip(*(list(vars(each).values())[1:] for each in parts), strict=True)
-        *others, log_weights = (torch.cat(column) for column in columns)
-        kept = log_weights.softmax(dim=0) >= least_weight
+        first, *_ = parts
+        columns = zip(*(list(vars(each).values())[2:] for each in parts), strict=True)
+        joined = [torch.cat(column) for column in columns]
+        whole = cls(first.kernel, first.num_actions, *joined)
+        kept = whole.log_weights.softmax(dim=0) >= least_weight
         kept[0] = True
-        return cls(parts[0].kernel, *(each[kept] for each in (*others, log_weights)))
+        return cls(first.kernel, first.num_actions, *(each[kept] for each in joined))
 
 
 class EnsembleKernel(Module):
@@ -205,15 +260,19 @@ class EnsembleKernel(Module):
     variance: Tensor
     _rates: Tensor
     _is_smooth: Tensor
+    _shares: Tensor
 
     def __init__(self, sets: HyperparameterSets):
         super().__init__()
         self.form = sets.kernel
+        n, d = sets.num_actions, sets.lengthscales.shape[-1]
+        self._parts = [slice(n), slice(n, d)] if n < d else [slice(d)]
         self.register_buffer("inverse_lengthscales", sets.lengthscales.reciprocal())
         # That of ε = 1 times a lag would overflow.
         self.register_buffer("_rates", sets.rates.clamp_max(1e150))
         self.register_buffer("_is_smooth", sets.is_smooth)
         self.register_buffer("variance", sets.variance)
+        self.register_buffer("_shares", sets.shares)
 
     def forward(self, X1: Tensor, X2: Tensor) -> Tensor:
         """Return covariances of rows ``... x q x d`` and ``... x p x d``, ``s x ... x q x p``."""
@@ -235,48 +294,64 @@ class EnsembleKernel(Module):
             with_gradients: Whether to return what takes derivatives by the covariances to those by
                 the differences of the rows, ``d x ... x q x p``.
         """
-        held = self.inverse_lengthscales, self._rates, self._is_smooth, self.variance
-        inverses, rates, is_smooth, variance = (each.numpy(force=True) for each in held)
+        rows_at_once = max(1, MAX_ENTRIES // max(1, len(self.variance) * len(X2)))
+        if X1.ndim == 2 and len(X1) > rows_at_once and not with_gradients:
+            places = range(rows_at_once, len(X1), rows_at_once)
+            found = [self.evaluate(part, X2, False)[0] for part in np.split(X1, places)]
+            return np.concatenate(found, axis=1), None
+        held = self.inverse_lengthscales, self._rates, self._is_smooth, self.variance, self._shares
+        inverses, rates, is_smooth, variance, shares = (each.numpy(force=True) for each in held)
         inverse_squares = np.square(inverses)
         # Columns first, so that what is added up or multiplied lies side by side.
-        first, second = (X.transpose(X.ndim - 1, *range(X.ndim - 1)) for X in (X1, X2))
+        first, second = (np.ascontiguousarray(np.moveaxis(X, -1, 0)) for X in (X1, X2))
         differences = first[:-1, ..., :, None] - second[:-1, ..., None, :]
-        squares = inverse_squares @ np.square(differences).reshape(len(differences), -1)
-        in_space, slope = CORRELATIONS[self.form](
-            squares.reshape(len(squares), *differences.shape[1:]), with_gradients
-        )
+        squares = [
+            np.tensordot(inverse_squares[:, part], np.square(differences[part]), 1)
+            for part in self._parts
+        ]
+        ones = (1,) * (differences.ndim - 1)
+        shares = shares.T.reshape(*shares.T.shape, *ones)
+        space = in_space(self.form, squares, shares, with_gradients)
         times = first[-1]
         if times.shape[-1] > 1 and (times == times[..., :1]).all():
             times = times[..., :1]  # In a search, all rows have the same.
         lags = times[..., :, None] - second[-1][..., None, :]
-        shape = (len(rates), *(1 for _ in lags.shape))
-        rates, is_smooth, variance = (each.reshape(shape) for each in (rates, is_smooth, variance))
+        rates, is_smooth, variance = (
+            each.reshape(-1, *ones) for each in (rates, is_smooth, variance)
+        )
         x = np.minimum(rates * np.abs(lags), LARGEST_LAG)
         decay = variance * exp_(-x)
         in_time = (1 + is_smooth * (x + x * x / 3)) * decay
-        covar = in_space * in_time
-        if slope is None:
+        covar = space.values * in_time
+        if not with_gradients:
             return covar, None
 
         def pullback(by_covar: Array) -> Array:
-            by_squares = slope * in_time
-            by_squares *= by_covar
-            by_differences = inverse_squares.T @ by_squares.reshape(len(by_squares), -1)
-            by_differences = by_differences.reshape(differences.shape) * differences
+            by_space, by_differences = by_covar * in_time, np.empty_like(differences)
+            for part, slope in zip(self._parts, space.slopes, strict=True):
+                by_part = np.tensordot(inverse_squares[:, part].T, slope * by_space, 1)
+                by_differences[part] = by_part * differences[part]
             by_lag = (1 - is_smooth + is_smooth * (x * (1 + x) / 3)) * decay * rates
-            by_lags = (in_space * by_covar * by_lag).sum(axis=0, keepdims=True) * np.sign(lags)
+            by_lags = (space.values * by_covar * by_lag).sum(axis=0, keepdims=True) * np.sign(lags)
             return -np.concatenate([by_differences, by_lags])
 
         return covar, pullback
 
     def member(self, i: int) -> Kernel:
         """Return the kernel by the i-th set, as one of GPyTorch."""
-        columns = list(range(self.inverse_lengthscales.shape[-1]))
-        options = {"ard_num_dims": len(columns), "active_dims": columns}
-        over_space = (RBFKernel if self.form == "RBFKernel" else MaternKernel)(**options).double()
-        over_space.lengthscale = self.inverse_lengthscales[i].reciprocal()
+        parts: list[Kernel] = []
+        width = self.inverse_lengthscales.shape[-1]
+        for part in self._parts:
+            made = RBFKernel if self.form == "RBFKernel" else MaternKernel
+            columns = range(width)[part]
+            parts.append(made(ard_num_dims=len(columns), active_dims=[*columns]).double())
+            parts[-1].lengthscale = self.inverse_lengthscales[i, part].reciprocal()
+        over_space = parts[0]
+        if len(parts) > 1:
+            over_space = ContextActionKernel(parts[0], parts[1], "both").double()
+            over_space.outputscales = self._shares[i]
         over_time = temporal_kernel(self._rates[i], self._is_smooth[i])
-        kernel = ScaleKernel(over_space * ColumnKernel(over_time, [len(columns)])).double()
+        kernel = ScaleKernel(over_space * ColumnKernel(over_time, [width])).double()
         kernel.outputscale = self.variance[i]
         return kernel.requires_grad_(False)
 
