@@ -170,8 +170,7 @@ class ModelFitter:
             check_positive(noise_variance=noise_variance)
         self.noise_variance = noise_variance
         self.layout, self.bounds, self.structure = layout, bounds, structure
-        # Whether its kernel has parts for actions and contexts. With "auto" and no part given, one
-        # kernel over both is learned, with a lengthscale for each number.
+        # Whether its kernel has parts for actions and contexts other than those of the default.
         given = (action_kernel, context_kernel) != (None, None) or structure != "product"
         is_joint = self.drift.averages and not given
         self._has_parts = layout.num_contexts > 0 and covar_module is None and not is_joint
