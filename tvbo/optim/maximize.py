@@ -14,7 +14,6 @@ from botorch.generation import gen_candidates_scipy
 from botorch.optim import optimize_acqf
 from botorch.optim.batched_lbfgs_b import fmin_l_bfgs_b_batched
 from botorch.optim.optimize_mixed import optimize_acqf_mixed_alternating
-from botorch.optim.utils import columnwise_clamp
 from botorch.utils.sampling import boltzmann_sample, draw_sobol_samples
 from botorch.utils.transforms import normalize, unnormalize
 from numpy.typing import NDArray
@@ -94,39 +93,6 @@ class ClosedFormAcquisition(Protocol):
         """Return values ``b`` at rows ``b x d'``, and gradients ``b x d'``."""
 
 
-def gen_candidates_closed_form(
-    initial_conditions: Tensor,
-    acquisition_function: AcquisitionFunction,
-    lower_bounds: Tensor,
-    upper_bounds: Tensor,
-    **_: Any,
-) -> tuple[Tensor, Tensor]:
-    """Generate candidates as :func:`botorch.generation.gen_candidates_scipy` does.
-
-    The search is BoTorch's: L-BFGS-B from all starts, whose functions are evaluated together. At
-    each evaluation it saves PyTorch's graph, which takes several times as long as the numbers.
-
-    Args:
-        initial_conditions: Starts, ``b x 1 x d'``.
-        acquisition_function: A :class:`ClosedFormAcquisition`.
-        lower_bounds: Smallest values of the columns, ``d'``.
-        upper_bounds: Largest values of the columns, ``d'``.
-
-    Returns:
-        The candidates, ``b x 1 x d'``, and their values, ``b``.
-    """
-    evaluate = cast(ClosedFormAcquisition, acquisition_function).value_and_gradient
-    starts = columnwise_clamp(initial_conditions, lower_bounds, upper_bounds).squeeze(-2)
-
-    def negative(X: Array) -> tuple[Array, Array]:
-        values, gradients = evaluate(X)
-        return -values, -gradients
-
-    bounds = list(zip(lower_bounds.tolist(), upper_bounds.tolist(), strict=True))
-    X, values, _ = fmin_l_bfgs_b_batched(negative, starts.numpy(), bounds, maxiter=2000)
-    return torch.from_numpy(X).unsqueeze(-2), torch.from_numpy(-values)
-
-
 class InUnitCube(AcquisitionFunction):
     """An acquisition function of points of the unit cube.
 
@@ -200,25 +166,35 @@ def _over_box(
 ) -> Tensor:
     bounds = search_space.bounds
     in_cube = InUnitCube(acq_function, bounds, ask_context.rows)
-    search: Any = gen_candidates_closed_form
-    if q > 1 or not isinstance(acq_function, ClosedFormAcquisition):
-        search = gen_candidates_scipy
-        if not in_cube(in_cube.cube.mean(dim=0, keepdim=True).requires_grad_()).requires_grad:
-            # A constant acquisition, such as a prior mean, has no gradient to follow.
-            return torch.cat([search_space.sample(generator) for _ in range(q)])
     own = getattr(acq_function, "raw_samples", None)
-    with seeded(generator):
-        points, values = optimize_acqf(
-            in_cube,
-            bounds=in_cube.cube,
-            q=q,
-            num_restarts=search_space.num_restarts,
-            batch_initial_conditions=_starts(in_cube, search_space, q, own),
-            gen_candidates=search,
-            return_best_only=False,
-            # A line search that ends early has reached rounding error at a maximum.
-            retry_on_optimization_warning=False,
-        )
+    values: Tensor | None
+    if q == 1 and isinstance(acq_function, ClosedFormAcquisition):
+        # The search is BoTorch's, which at each evaluation saves PyTorch's graph: that takes
+        # several times as long as the numbers.
+        def negative(X: Array) -> tuple[Array, Array]:
+            found, gradients = in_cube.value_and_gradient(X)
+            return -found, -gradients
+
+        with seeded(generator):
+            starts = _starts(in_cube, search_space, q, own).squeeze(-2).numpy()
+        cube = [(0.0, 1.0)] * starts.shape[-1]
+        X, lowest, _ = fmin_l_bfgs_b_batched(negative, starts, cube, maxiter=2000)
+        points, values = torch.from_numpy(X).unsqueeze(-2), torch.from_numpy(-lowest)
+    elif not in_cube(in_cube.cube.mean(dim=0, keepdim=True).requires_grad_()).requires_grad:
+        # A constant acquisition, such as a prior mean, has no gradient to follow.
+        return torch.cat([search_space.sample(generator) for _ in range(q)])
+    else:
+        with seeded(generator):
+            points, values = optimize_acqf(
+                in_cube,
+                bounds=in_cube.cube,
+                q=q,
+                num_restarts=search_space.num_restarts,
+                batch_initial_conditions=_starts(in_cube, search_space, q, own),
+                return_best_only=False,
+                # A line search that ends early has reached rounding error at a maximum.
+                retry_on_optimization_warning=False,
+            )
     assert values is not None
     return unnormalize(points[int(argmax(values))], bounds, False).clamp(*bounds)
 
