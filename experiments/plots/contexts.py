@@ -15,7 +15,6 @@ from torch import Tensor
 
 from experiments.kernel_parts import KernelParts, part_posterior
 from tvbo.models import EnsembleGP
-from tvbo.optimizers.recommendation import Policy
 from tvbo.plotting.figure import (
     COLORS,
     LINES,
@@ -25,6 +24,7 @@ from tvbo.plotting.figure import (
     new_figure,
 )
 from tvbo.plotting.policy import legend_outside, policy_panels
+from tvbo.recommendation import Policy
 from tvbo.spaces.observations import check_last_dimension
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from experiments.plots.contexts import (
     plot_posterior_map,
 )
 from tvbo.models import ContextualGP
-from tvbo.optimizers.recommendation import Policy, Recommendation
 from tvbo.plotting import save_figure
+from tvbo.recommendation import Policy, Recommendation
 
 LABELS = ("stiffness (N/m)", "damping (N s/m)")
 LOAD = "load (kg)"

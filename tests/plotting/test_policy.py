@@ -4,8 +4,8 @@ import pytest
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError
 
-from tvbo.optimizers.recommendation import Policy, Recommendation
 from tvbo.plotting import plot_policy, save_figure
+from tvbo.recommendation import Policy, Recommendation
 
 LABELS = ("stiffness (N/m)", "damping (N s/m)")
 LOAD = "load (kg)"

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from botorch.acquisition import AcquisitionFunction
 from botorch.models.model import Model
 from botorch.sampling.pathwise import SamplePath
+from botorch.utils.sampling import draw_sobol_samples
 from torch import Tensor
-from torch.quasirandom import SobolEngine
 
 from tvbo.acquisition.ucb import BetaSchedule, ShareInside, as_beta_schedule
 from tvbo.models.ensemble_gp import EnsembleGP
@@ -136,9 +135,7 @@ class ThompsonSampling:
         if isinstance(search_space, FiniteSpace):
             candidates = search_space.choices
         else:
-            lower, upper = search_space.bounds.unbind()
-            engine = SobolEngine(search_space.dim, scramble=True, seed=draw_seed(generator))
-            unit = engine.draw(self.num_candidates, dtype=torch.float64)
-            candidates = lower + (upper - lower) * unit
+            bounds, n, seed = search_space.bounds, self.num_candidates, draw_seed(generator)
+            candidates = draw_sobol_samples(bounds, n=n, q=1, seed=seed).squeeze(1)
         values = draw_function(model, ask_context.rows(candidates), generator, scale)
         return DrawnValues(model, candidates, values)

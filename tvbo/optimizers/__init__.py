@@ -7,7 +7,7 @@ from tvbo.optimizers.gp import GPOptimizer
 from tvbo.optimizers.outcome_model import OutcomeModel
 from tvbo.optimizers.pending import ConstantLiar, Hallucinate, IgnorePending, Pending
 from tvbo.optimizers.random import RandomSearch
-from tvbo.optimizers.recommendation import Policy, Recommendation
+from tvbo.recommendation import Policy, Recommendation
 from tvbo.trial import Trial, TrialError
 
 __all__ = [

@@ -25,8 +25,8 @@ from tvbo.optimizers.outcome_model import OutcomeModel
 from tvbo.optimizers.pareto import pareto_actions
 from tvbo.optimizers.pending import Hallucinate, Pending
 from tvbo.optimizers.posterior_state import PosteriorState
-from tvbo.optimizers.recommendation import Policy, Recommendation
 from tvbo.randomness import copy_of
+from tvbo.recommendation import Policy, Recommendation
 from tvbo.retention import Retention
 from tvbo.spaces import AskContext, FiniteSpace
 from tvbo.spaces.labels import OUTCOME, Context, Time, TimeScale

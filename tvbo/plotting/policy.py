@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from botorch.exceptions.errors import BotorchTensorDimensionError
 from torch import Tensor
 
-from tvbo.optimizers.recommendation import Policy
 from tvbo.plotting.figure import COLORS, draw_band, finish_axes, new_figure
+from tvbo.recommendation import Policy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

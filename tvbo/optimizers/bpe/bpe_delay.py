@@ -21,8 +21,8 @@ from tvbo.optimizers.bpe.surviving_set import (
     SurvivingRegion,
     SurvivingSet,
 )
-from tvbo.optimizers.recommendation import Recommendation
 from tvbo.randomness import copy_of
+from tvbo.recommendation import Recommendation
 from tvbo.spaces import Box, FiniteSpace
 from tvbo.spaces.labels import Context, Time, TimeScale
 from tvbo.spaces.observations import Observations
