@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -120,7 +120,6 @@ class InUnitCube(AcquisitionFunction):
         Module.__init__(self)
         self._acq_function, self._rows, self._unit = acq_function, rows, unit
         self._bounds = bounds
-        self._row = rows(bounds[:1])
         self.cube = torch.stack([torch.zeros_like(bounds[0]), torch.ones_like(bounds[0])])
 
     def forward(self, X: Tensor) -> Tensor:
@@ -128,18 +127,6 @@ class InUnitCube(AcquisitionFunction):
         rows = self._rows(unnormalize(X if X.ndim > 2 else X.unsqueeze(0), self._bounds, False))
         values: Tensor = self._acq_function(rows)
         return values / self._unit
-
-    def value_and_gradient(self, X: Array) -> tuple[Array, Array]:
-        """Return values ``b`` at points ``b x d``, and gradients ``b x d``, in closed form.
-
-        Of a box, where the columns that are searched come first and the others are the same.
-        """
-        d, (lower, upper) = X.shape[-1], self._bounds.numpy()
-        rows = self._row.numpy().repeat(len(X), axis=0)
-        rows[:, :d] = lower + X * (upper - lower)
-        evaluate = cast(ClosedFormAcquisition, self._acq_function).value_and_gradient
-        values, gradients = evaluate(rows)
-        return values / self._unit, gradients[:, :d] * (upper - lower) / self._unit
 
 
 def _over_choices(
@@ -169,15 +156,19 @@ def _over_box(
     own = getattr(acq_function, "raw_samples", None)
     values: Tensor | None
     if q == 1 and isinstance(acq_function, ClosedFormAcquisition):
-        # The search is BoTorch's, which at each evaluation saves PyTorch's graph: that takes
-        # several times as long as the numbers.
-        def negative(X: Array) -> tuple[Array, Array]:
-            found, gradients = in_cube.value_and_gradient(X)
-            return -found, -gradients
+        # BoTorch's search saves a graph at each evaluation, which takes longer than the numbers do.
+        (lower, upper), row = bounds.numpy(), ask_context.rows(bounds[:1]).numpy()
+        evaluate = acq_function.value_and_gradient
+
+        def negative(points: Array) -> tuple[Array, Array]:
+            rows = row.repeat(len(points), axis=0)
+            rows[:, : len(lower)] = lower + points * (upper - lower)
+            found, gradients = evaluate(rows)
+            return -found, -gradients[:, : len(lower)] * (upper - lower)
 
         with seeded(generator):
             starts = _starts(in_cube, search_space, q, own).squeeze(-2).numpy()
-        cube = [(0.0, 1.0)] * starts.shape[-1]
+        cube = [(0.0, 1.0)] * len(lower)
         X, lowest, _ = fmin_l_bfgs_b_batched(negative, starts, cube, maxiter=2000)
         points, values = torch.from_numpy(X).unsqueeze(-2), torch.from_numpy(-lowest)
     elif not in_cube(in_cube.cube.mean(dim=0, keepdim=True).requires_grad_()).requires_grad:
