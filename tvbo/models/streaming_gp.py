@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy, deepcopy
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any, ClassVar
 
 import numpy as np
@@ -46,6 +45,9 @@ computed when they are needed."""
 CHUNK = 256
 """Rows for which room is made at once, at most twice the states of all choices. Where it ends, it
 is looked whether fewer explain the same, unless half of them will soon have faded."""
+
+ROOM = 3_000_000
+"""Most numbers in one room: what it takes is taken again by the next, not asked of the system."""
 
 BLOCK_EVENTS = 1_024
 """Events of which the rows are made at once: a Cholesky factorization of this size costs little."""
@@ -192,19 +194,18 @@ class Stream:
         """Return sums, as of now, of the rows times ``c x m``, ``c x S x n``."""
         (c, m), (S, n) = coefficients.shape, self.mean.shape
         weights = coefficients[:, None, :, None] * self.transitions.reshape(S, m, S)
-        weights, sums, first = weights.reshape(c * S, m * S), [], 0
+        weights, total, first = weights.reshape(c * S, m * S), np.zeros((c * S, n)), 0
         for rows in self.rows:
             last = first + len(rows) * S
-            sums.append(weights[:, first:last] @ rows.reshape(-1, n))
+            total += weights[:, first:last] @ rows.reshape(-1, n)
             first = last
-        combined: Array = reduce(np.add, sums) if sums else np.zeros((c * S, n))
-        return combined.reshape(c, S, n)
+        return total.reshape(c, S, n)
 
     def append(self, V: Array, time: Array, sign: float = 1.0) -> None:
         """Add rows as of now, ``q x S x n``."""
         q = len(V)
         if self.filled + q > len(self.room):
-            size = max(min(CHUNK, 2 * self.filled + CHUNK // 4), q)
+            size = max(min(CHUNK, 2 * self.filled + CHUNK // 4, ROOM // V[0].size), q, 1)
             self.room, self.filled = np.empty((size, *V.shape[1:])), 0
             self.rows += (self.room[:0],)
         start, end = self.filled - len(self.rows[-1]), self.filled + q
@@ -862,20 +863,19 @@ class StreamingGP(OneOutputModel):
 
     def _moments(self, stream: Stream, index: Places, time: Array) -> tuple[Array, Array]:
         """Return means of events ``M x q``, less the prior mean, and their covariances."""
-        q = index.shape[-1]
-        late = not self.is_static and bool((time < stream.now).any())
-        if late:
+        oldest = time.min(initial=math.inf)
+        if not self.is_static and oldest < stream.now:
             mean, covar = self._smoothed(stream, index, time)
-        elif q == 1 and len(time) > 0 and (time == time[0]).all():
-            mean, variance = self._marginals(stream, time[0].item())
+        elif index.shape[-1] == 1 and oldest == time.max(initial=-math.inf):
+            mean, variance = self._marginals(stream, oldest.item())
             mean, covar = mean[index], variance[index[..., None]]
         else:
             h = self._observation @ self._transition(self._lag(stream, time))
             mean = (h * np.moveaxis(self._mean(stream)[:, index], 0, -1)).sum(axis=-1)
             V = (self._by_row(stream, h) * stream.columns(index)).sum(axis=-1)
             covar = self._prior(index, time, index, time) - (V * stream.signs) @ V.mT
-        each = np.arange(q)
-        covar[:, each, each] = np.maximum(covar[:, each, each], LEAST_VARIANCE)
+        variances = np.einsum("...qq->...q", covar)
+        np.maximum(variances, LEAST_VARIANCE, out=variances)
         return mean, covar
 
     def _smoothed(self, stream: Stream, index: Places, time: Array) -> tuple[Array, Array]:

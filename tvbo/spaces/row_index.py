@@ -90,13 +90,16 @@ class RowIndex(Module):
     def places(self, rows: Array) -> NDArray[np.int64]:
         """Return the same in NumPy, without a check of the width."""
         shape, (choices, keys, order) = rows.shape[:-1], self._sorted
+        if rows.size == choices.size and all(
+            (rows[..., i].ravel() == choices[:, i]).all() for i in range(self.dim)
+        ):
+            # All in their order, as in a search among them.
+            return np.arange(len(self)).reshape(shape)
         rows = rows.reshape(-1, rows.shape[-1])
         if len(rows) == 1 and len(choices) <= MAX_LISTED:
             found = self._places.get(tuple(rows[0].tolist()))
             if found is not None:
                 return np.array([found]).reshape(shape)
-        if rows.shape == choices.shape and (rows == choices).all():
-            return np.arange(len(self)).reshape(shape)
         position = np.searchsorted(keys, self._key(rows)).clip(max=len(self) - 1)
         index: NDArray[np.int64] = order[position]
         inexact = (choices[index] != rows).any(axis=-1)
