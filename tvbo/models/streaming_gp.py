@@ -165,7 +165,8 @@ class Stream:
         self.sensitivities, self.expected = np.empty((0, S, n)), np.empty(0)
         self.pending_covariance = np.empty((0, 0))
 
-    def __copy__(self) -> Stream:
+    def copy(self) -> Stream:
+        """Return a copy, whose changes change nothing here."""
         new = object.__new__(Stream)
         vars(new).update(vars(self))
         return new
@@ -175,7 +176,7 @@ class Stream:
 
     def snapshot(self) -> Stream:
         """Return a copy without room for more, so that it makes its own."""
-        new = copy(self)
+        new = self.copy()
         new.room, new.filled = self.room[:0], 0
         return new
 
@@ -214,7 +215,8 @@ class Stream:
         self.made = np.concatenate([self.made, time])
         self.signs = np.concatenate([self.signs, sign + 0.0 * time])
         self.transitions = np.concatenate([self.transitions, *(self.identity,) * q], axis=1)
-        self.reduction = self.reduction + sign * _explained(V)
+        explained = (V[:, :, None] * V[:, None]).sum(axis=0).reshape(self.reduction.shape)
+        self.reduction = self.reduction + (explained if sign > 0 else -explained)
 
     def drop(self, m: int) -> None:
         """Drop the oldest rows."""
@@ -440,7 +442,7 @@ class StreamingGP(OneOutputModel):
 
     def reset(self) -> None:
         """Discard all observations."""
-        self._streams = (self._empty(),) * self._batch_shape.numel()
+        self._streams = [self._empty()] * self._batch_shape.numel()
 
     def clone_without_data(self) -> StreamingGP:
         """Return the same model without observations, sharing the prior covariance."""
@@ -451,7 +453,7 @@ class StreamingGP(OneOutputModel):
     def snapshot(self) -> StreamingGP:
         """Return a copy with the present observations; neither changes with the other."""
         new = copy(self)
-        new._streams = tuple(stream.snapshot() for stream in self._streams)
+        new._streams = [stream.snapshot() for stream in self._streams]
         return new
 
     @property
@@ -555,21 +557,20 @@ class StreamingGP(OneOutputModel):
         order, q = position.argsort().numpy(force=True), int(told.sum())
         outcomes = self._values("Y", Y, q)
         variances = None if Yvar is None else self._values("Yvar", Yvar, q)
-        streams = []
-        for i, stream in enumerate(map(copy, self._streams)):
+        streams = [stream.copy() for stream in self._streams]
+        for i, stream in enumerate(streams):
             place = np.flatnonzero(stream.is_pending)[told]
             events = stream.events[:, place]
             events[2], events[4] = outcomes[i, order], 0.0
             if variances is not None and (variances[i, order] != events[3]).any():
                 events[3] = variances[i, order]
                 stream.lose(told)
-                stream = self._after(stream, events)
+                streams[i] = self._after(stream, events)
             else:
                 stream.events = stream.events.copy()
                 stream.events[:, place] = events
                 stream.learn(told, self._residuals(events))
-            streams.append(stream)
-        self._streams = tuple(streams)
+        self._streams = streams
 
     def discard(self, position: Tensor) -> None:
         """Take pending trials back, as if they had never been opened.
@@ -578,7 +579,7 @@ class StreamingGP(OneOutputModel):
             position: Positions among :attr:`X_pending`, ``q``.
         """
         lost = self._mask(position)
-        self._streams = tuple(map(copy, self._streams))
+        self._streams = [stream.copy() for stream in self._streams]
         for stream in self._streams:
             stream.lose(lost)
 
@@ -589,7 +590,7 @@ class StreamingGP(OneOutputModel):
             Y: Values, ``batch_shape x p``; NaN for the mean by the outcomes that came.
         """
         values = Y.numpy(force=True).reshape(len(self._streams), -1)
-        self._streams = tuple(map(copy, self._streams))
+        self._streams = [stream.copy() for stream in self._streams]
         for stream, value in zip(self._streams, values, strict=True):
             stream.events = stream.events.copy()
             stream.events[2, stream.is_pending] = value
@@ -624,7 +625,7 @@ class StreamingGP(OneOutputModel):
         mean, variance = (self._of_batch(each) for each in zip(*moments, strict=True))
         if self.mean_module is not None:
             mean = mean + self._prior_mean(with_time(self.choices, t))
-        return mean, variance.clamp_min_(0.0)
+        return mean, variance
 
     def posterior(
         self,
@@ -733,7 +734,7 @@ class StreamingGP(OneOutputModel):
         if shape != self._batch_shape:
             element = np.arange(len(self._streams)).reshape(self._batch_shape)
             elements = np.broadcast_to(element, shape).ravel()
-            new._streams = tuple(new._streams[i].snapshot() for i in elements)
+            new._streams = [new._streams[i].snapshot() for i in elements]
             new._batch_shape = shape
         Y = Y.expand(*shape, *Y.shape[-2:])
         new.observe(X, Y, None if noise is None else noise.expand_as(Y))
@@ -757,7 +758,7 @@ class StreamingGP(OneOutputModel):
             raise InputDataError(
                 "Expected the same times in all batch elements, which move in step. Got others."
             )
-        self._streams = tuple(map(self._after, map(copy, self._streams), new))
+        self._streams = [self._after(*each) for each in zip(self._streams, new, strict=True)]
 
     def _mask(self, position: Tensor) -> Mask:
         """Return a mask of some of the pending trials, ``p``."""
@@ -768,11 +769,12 @@ class StreamingGP(OneOutputModel):
         return Stream(len(self._gain), len(self.choices))
 
     def _after(self, stream: Stream, events: Array) -> Stream:
-        """Return what is known after more events ``5 x q``, by changing what was known before."""
+        """Return what is known after more events, ``5 x q``."""
         if not self.is_static and (events[1] < stream.now).any():
             # One is late: all rows are made again.
             events = np.concatenate([stream.events, events], axis=-1)
             stream = self._empty()
+        stream = stream.copy()
         parts, k = [events], events.shape[-1]
         if k > 1:
             order = np.arange(k) if self.is_static else events[1].argsort(kind="stable")
@@ -859,7 +861,8 @@ class StreamingGP(OneOutputModel):
         """Return means, less the prior mean, and variances of all choices, ``n`` each."""
         _, _, h, squares = self._over(stream, t)
         mean, explained = _lead(h, self._mean(stream)), _lead(squares, stream.reduction)
-        return mean[0], self._prior_variance - explained[0]
+        variance = self._prior_variance - explained[0]
+        return mean[0], np.maximum(variance, 0.0, out=variance)
 
     def _moments(self, stream: Stream, index: Places, time: Array) -> tuple[Array, Array]:
         """Return means of events ``M x q``, less the prior mean, and their covariances."""
@@ -1043,20 +1046,13 @@ class StreamingGP(OneOutputModel):
         if not torch.equal(state["choices"].to(self.choices), self.choices):
             raise ValueError("Expected a state saved with the same choices. Got one with others.")
         events = state["events"].numpy(force=True)
-        self._streams = tuple(
-            self._after(self._empty(), each) for each in events.reshape(-1, *events.shape[-2:])
-        )
+        events = events.reshape(-1, *events.shape[-2:])
+        self._streams = [self._after(self._empty(), each) for each in events]
 
 
 def _lead(A: Array, states: Array) -> Array:
     """Return states ``... x S x n`` led by matrices ``... x S x S``."""
     return A * states if A.shape[-1] == 1 else A @ states
-
-
-def _explained(V: Array) -> Array:
-    """Return covariances of the states of each choice that rows explain, ``S² x n``."""
-    explained: Array = (V[:, :, None] * V[:, None]).sum(axis=0)
-    return explained.reshape(-1, V.shape[-1])
 
 
 def _innovation_root(covar: Array, noise: Array, prior_variance: Array) -> Array:
