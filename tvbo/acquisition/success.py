@@ -35,17 +35,15 @@ LEAST = 0.01
 MAX_ROWS = 128
 """Number of rows that are evaluated at once."""
 
-ROUNDING = 0.45
-"""In lengthscales, within which the kernel's cusp is rounded. With a cusp, the probability would
-have a peak at each success, and an action would be repeated that is hardly safer than others."""
+LEAST_SQUARE = 1e-12
+"""Least squared distance in lengthscales, since there is no gradient at 0."""
 
 
 class SuccessModel:
-    r"""The probability that a trial succeeds.
+    """The probability that a trial succeeds.
 
     It is the posterior mean of a GP regression on 1 for a success and 0 for a failure, with an
-    exponential kernel over rounds, and one over action and context with its cusp rounded, which
-    follows an edge: :math:`\exp(\delta - \sqrt{d^2 + \delta^2})` of a distance :math:`d`. It is
+    exponential kernel over action and context, which follows an edge, and one over rounds. It is
     averaged over small and large noise by their evidence, which tells whether trials fail in a
     region or by chance.
 
@@ -107,13 +105,14 @@ class SuccessModel:
         return values, pullback
 
     def _covar(self, X: Array) -> tuple[Array, Array]:
-        """Return covariances of rows with the trials, and rounded distances, ``b x n``."""
+        """Return the covariances of rows with those of the trials, and the distances, ``b x n``."""
         one, two, times = X[:, :-1], self._trials[:, :-1], X[:, -1:]
         if (times == times[:1]).all():
             times = times[:1]  # In a search, all rows have the same.
         distances = one @ (-2 * two.T)
         distances += np.square(one).sum(axis=-1, keepdims=True)
-        distances += np.square(two).sum(axis=-1) + ROUNDING**2
+        distances += np.square(two).sum(axis=-1)
+        np.maximum(distances, LEAST_SQUARE, out=distances)
         np.sqrt(distances, out=distances)
-        covar: Array = np.subtract(ROUNDING - np.abs(times - self._trials[:, -1]), distances)
+        covar: Array = np.subtract(-np.abs(times - self._trials[:, -1]), distances)
         return exp_(covar), distances
