@@ -24,7 +24,7 @@ from torch import Generator, Tensor
 from tvbo.fit.drift import Drift, Form
 from tvbo.fit.fitted_forms import Fitted, ModelPosterior, Posterior
 from tvbo.fit.log_posterior import LEAST_LENGTHSCALE, MAIN_EFFECT, DefaultForm, LogPosterior
-from tvbo.kernels.context_action import Structure
+from tvbo.kernels.context_action import ContextActionKernel, Structure
 from tvbo.kernels.temporal import check_forgetting_rate, decay_exponent
 from tvbo.models import ContextualGP, TimeVaryingGP
 from tvbo.models.raw import ScaledMean
@@ -424,43 +424,36 @@ class ModelFitter:
                 context_kernel=_in_unit(self.context_kernel, 1.0 if is_product else unit),
                 **shared,
             )
-        elif self.is_default and self.layout.num_contexts > 0:
-            layout = self.layout
-            model = ContextualGP(
-                context_features=layout.context_features,
-                structure="both",
-                action_kernel=self._matern(layout.num_actions),
-                context_kernel=self._matern(layout.num_contexts),
-                **shared,
-            )
-            shares = torch.tensor([MAIN_EFFECT, MAIN_EFFECT, 1.0])
-            model.context_action_kernel.outputscales = shares / shares.sum()
         else:
             covar_module: Kernel | list[Kernel] | None
             if isinstance(self.covar_module, Sequence):
                 covar_module = [_in_unit(kernel, unit) for kernel in self.covar_module]
             elif self.covar_module is None and self.drift.averages:
-                covar_module = self._matern(sum(self.widths))
+                covar_module = self._default_kernel()
             else:
                 covar_module = _in_unit(self.covar_module, unit)
             model = TimeVaryingGP(covar_module=covar_module, **shared)
         self.drift.set_prior(model, observations.X[:, time])
         return model
 
-    def _matern(self, num_columns: int) -> MaternKernel:
+    def _default_kernel(self) -> Kernel:
         """Return the kernel that is learned beside several forms of drift.
 
         As BoTorch's RBF, with priors for as many numbers as are learned. Where functions have many
-        local optima regret is less.
+        local optima, regret is less with Matérn-5/2.
         """
+        a, d = self.layout.num_actions, sum(self.widths)
+        has_parts = self.is_default and a < d
         prior = LogNormalPrior(math.sqrt(2) + math.log(len(self.widths)) / 2, math.sqrt(3))
         least = GreaterThan(LEAST_LENGTHSCALE, transform=None, initial_value=prior.mode)
-        return MaternKernel(
-            nu=2.5,
-            ard_num_dims=num_columns,
-            lengthscale_prior=prior,
-            lengthscale_constraint=least,
-        )
+        options = {"nu": 2.5, "lengthscale_prior": prior, "lengthscale_constraint": least}
+        counts = (a, d - a) if has_parts else (d,)
+        parts = [MaternKernel(ard_num_dims=count, **options).double() for count in counts]
+        if not has_parts:
+            return parts[0]
+        kernel = ContextActionKernel(parts[0], parts[1], "both", range(a), range(a, d)).double()
+        kernel.outputscales = np.array([MAIN_EFFECT, MAIN_EFFECT, 1.0]) / (1 + 2 * MAIN_EFFECT)
+        return kernel
 
 
 def _in_unit(kernel: Kernel | None, unit: float) -> Any:
