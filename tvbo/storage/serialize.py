@@ -21,7 +21,7 @@ from tvbo.storage.event import Recorded
 GPYTORCH = ("constraints", "kernels", "likelihoods", "means", "priors")
 CLASSES_FROM = (
     *(f"tvbo.{name}" for name in ("acquisition", "fit", "kernels", "models", "optimizers")),
-    *("tvbo.optim", "tvbo.retention", "tvbo.spaces", "tvbo.trial"),
+    *("tvbo.optim", "tvbo.quadratic_model", "tvbo.retention", "tvbo.spaces", "tvbo.trial"),
     *(f"gpytorch.{name}" for name in GPYTORCH),
     "botorch.models.transforms",
     "torch.distributions",
