@@ -289,8 +289,9 @@ class StreamingGP(OneOutputModel):
     costs :math:`O(W n)` for ``W`` rows. Rows that have faded are dropped. Others may be rotated,
     which changes no covariance, so that no more are left than it takes to explain as much: fewer
     than the states of all choices, for a smooth kernel far fewer. The row of a trial can be made
-    while its outcome is pending: :meth:`open`. With the derivatives
-    :math:`\partial \nu / \partial y` by each pending outcome, outcomes may then come in any order.
+    while its outcome is pending: :meth:`open`. With the derivatives of the mean of all states by
+    each pending outcome, outcomes may then come in any order. A trial that is lost has a row that
+    is added where others are subtracted: what its outcome would have explained of the rest.
 
     Args:
         choices: ``n x d``, the actions (or actions and contexts), without duplicates.
@@ -547,7 +548,7 @@ class StreamingGP(OneOutputModel):
             position: Positions among :attr:`X_pending`, ``q``.
             Y: Outcomes, ``batch_shape x q x 1``.
             Yvar: Their noise variances; None for those with which they were opened. With others,
-                all rows are made again.
+                the trials are taken back, and observed as if late.
 
         Raises:
             BotorchTensorDimensionError: if shapes do not agree.

@@ -275,8 +275,8 @@ class StreamingState(PosteriorState):
     r"""The posterior on a finite set, at constant cost per round.
 
     One posterior carries both the outcomes and the pending trials, at the cost of a round without
-    delay. Where a trial is lost, an outcome comes with another noise than was expected, or one
-    comes late that was never seen pending, the rows of the model are made again.
+    delay. Where an outcome comes with another noise than was expected, or one comes late that was
+    never seen pending, the rows of the model are made again; a trial that is lost costs a row.
 
     Args:
         fitter: Holds or learns the hyperparameters.
