@@ -502,7 +502,7 @@ class StreamingGP(OneOutputModel):
     @property
     def expected_outcomes(self) -> Tensor:
         """Means of the pending outcomes by those that came, ``batch_shape x p``."""
-        expected = self._of_batch([stream.expected for stream in self._streams])
+        expected = self._of_batch([stream.expected.copy() for stream in self._streams])
         return expected if self.mean_module is None else expected + self._prior_mean(self.X_pending)
 
     def observe(self, X: Tensor, Y: Tensor, Yvar: Tensor | None = None) -> None:
@@ -1035,7 +1035,7 @@ class StreamingGP(OneOutputModel):
         """Return what a state has beside the noise variance: the choices, and what was observed."""
         return {
             "choices": self.choices,
-            "events": self._of_batch([each.events for each in self._streams]),
+            "events": self._of_batch([each.events.copy() for each in self._streams]),
         }
 
     def set_extra_state(self, state: Mapping[str, Tensor]) -> None:
