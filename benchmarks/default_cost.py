@@ -28,7 +28,7 @@ from botorch.utils.sampling import draw_sobol_samples
 from gpytorch.kernels import MaternKernel
 from rich.progress import track
 from scipy.optimize import minimize
-from shared import mean_error, parser, seconds, show
+from shared import mean_error, parser, seconds, show, squared_exponential
 from torch import Generator, Tensor
 
 from tvbo import recipes
@@ -177,7 +177,9 @@ def regret_at_a_corner(seeds: range) -> str:
 def pickled_size() -> str:
     """Return the size of a pickled loop on 21 choices after 600 and 2,000 rounds."""
     choices = torch.linspace(0, 1, 21, dtype=torch.float64).unsqueeze(-1)
-    optimizer, generator = recipes.tv_gp_ucb(choices=choices), Generator().manual_seed(0)
+    given = {"forgetting_rate": 0.05, "noise_variance": 0.01}
+    optimizer = recipes.tv_gp_ucb(choices=choices, covar_module=squared_exponential(0.3), **given)
+    generator = Generator().manual_seed(0)
     sizes = []
     for t in range(1, 2001):
         trial = optimizer.ask(t)
@@ -211,7 +213,7 @@ ROWS: dict[str, Callable[[], str]] = {
     "a round at n = 100, three dimensions": round_beside_one_model,
     "first ask, kernel given, 10,000 outcomes": partial(first_ask_of_many, 10_000),
     "regret at a corner, seeds 7101 to 7110": partial(regret_at_a_corner, range(7101, 7111)),
-    "pickled, 21 choices, 600 and 2,000 rounds": pickled_size,
+    "pickled, 21 choices, given, 600 and 2,000 rounds": pickled_size,
     "1,200 recorded asks": partial(recorded_asks, 1200),
 }
 
@@ -224,6 +226,7 @@ def main() -> None:
         with ProcessPoolExecutor(1, get_context("spawn")) as alone:
             alone.submit(torch.set_num_threads, 1).result()
             records.append({"what": name, "figure": alone.submit(work).result()})
+        print(*records[-1].values(), sep=": ", flush=True)
     show("The default", {"what": "{what}", "figure": "{figure}"}, records, chosen.json)
 
 
