@@ -138,7 +138,7 @@ def kinds(log, tmp_path):
 
 def test_fit_with_contexts_categories_and_an_outlier(tvbo, kinds, tmp_path):
     code, out, _ = tvbo(
-        *("fit", kinds, *LONG[:-1], "x1", "--context", "load,machine", "--drop-missing"),
+        *("fit", kinds, *LONG[:-1], "x1", "--context", "load,machine"),
         *("--rows", "0:36", "--noise-variance", "0.01"),
         *("--save", tmp_path / "fit.tvbo", "--json", tmp_path / "fit.json"),
     )
@@ -157,7 +157,7 @@ def test_fit_with_contexts_categories_and_an_outlier(tvbo, kinds, tmp_path):
 
 def test_fit_compares_forms_of_drift_without_outliers(tvbo, kinds, tmp_path):
     code, out, _ = tvbo(
-        *("fit", kinds, *LONG[:-1], "x1", "--drop-missing", "--temporal", "auto"),
+        *("fit", kinds, *LONG[:-1], "x1", "--temporal", "auto"),
         *("--rows", "0:36", "--noise-variance", "0.01", "--save", tmp_path / "fit.tvbo"),
     )
     assert code == 0
@@ -174,7 +174,7 @@ def test_fit_compares_forms_of_drift_without_outliers(tvbo, kinds, tmp_path):
 
 @pytest.mark.slow
 def test_fit_by_group(tvbo, kinds, tmp_path):
-    options = ["--by", "machine", "--drop-missing", "--noise-variance", "0.01"]
+    options = ["--by", "machine", "--noise-variance", "0.01"]
     code, out, _ = tvbo("fit", kinds, *LONG, *options, "--json", tmp_path / "fit.json")
     assert code == 0
     assert "Drift by group" in out
@@ -184,8 +184,30 @@ def test_fit_by_group(tvbo, kinds, tmp_path):
     assert fit["together"]["n_observations"] == 58
 
 
+def test_fit_ends_in_advice(tvbo, kinds, tmp_path):
+    code, out, _ = tvbo(
+        *("fit", kinds, *LONG[:-1], "x1", "--context", "load=3,machine", "--noise-variance"),
+        *("0.01", "--recommend", "--at", "100", "--json", tmp_path / "fit.json"),
+    )
+    assert code == 0
+    advice = json.loads((tmp_path / "fit.json").read_text())["recommendation"]
+    assert (advice["t"], advice["X"][1]) == (100.0, 3.0)
+    assert advice["interval"][0] < advice["mean"] < advice["interval"][1]
+    line = out.splitlines()[-2]
+    # The machine is that of the last row.
+    assert line.startswith("next, at 100: x1 ")
+    assert "load 3, machine lathe: expect " in line
+
+
+@pytest.mark.slow
+def test_fit_by_group_in_processes(tvbo, kinds):
+    options = ["--by", "machine", "--noise-variance", "0.01"]
+    alone = tvbo("fit", kinds, *LONG, *options)
+    assert tvbo("fit", kinds, *LONG, *options, "--workers", "2")[:2] == alone[:2]
+
+
 def test_fit_with_its_outliers(tvbo, kinds, tmp_path):
-    options = ["--drop-missing", "--keep-outliers", "--noise-variance", "0.01"]
+    options = ["--keep-outliers", "--noise-variance", "0.01"]
     code, out, _ = tvbo("fit", kinds, *LONG, *options, "--json", tmp_path / "fit.json")
     assert code == 0
     assert "Left out" not in out
@@ -195,8 +217,14 @@ def test_fit_with_its_outliers(tvbo, kinds, tmp_path):
 @pytest.mark.parametrize(
     "options",
     [
-        ["--context", "load"],
-        ["--by", "x9", "--drop-missing"],
+        ["--context", "x1=2"],
+        ["--context", "load=heavy", "--recommend"],
+        ["--recommend", "--at", "3"],
+        ["--recommend", "--at", "soon"],
+        ["--workers", "2"],
+        ["--by", "machine", "--workers", "2", "--dask", "tcp://127.0.0.1:1"],
+        ["--by", "machine", "--recommend"],
+        ["--by", "x9"],
         ["--by", "t2", "--rows", "0:3"],
         ["--context", "x1"],
     ],

@@ -1,5 +1,6 @@
 import json
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -58,6 +59,11 @@ def test_together_the_groups_are_segments_with_one_rate(fit, log):
     assert fit.together.to_dict() == whole.to_dict()
     rates = [part.forgetting_rate for part in fit.groups.values()]
     assert min(rates) < fit.together.forgetting_rate < max(rates)
+
+
+def test_an_executor_gives_the_same(fit, log):
+    with ThreadPoolExecutor(2) as executor:
+        assert fit_drift_by(*log, executor=executor, **OPTIONS).to_dict() == fit.to_dict()
 
 
 def test_outliers_are_named_by_their_row_of_the_whole_log(fit):

@@ -59,7 +59,7 @@ def test_residuals_are_those_of_leaving_out_each_row(known_noise, generator):
     kept = torch.rand(30, generator=generator) > 0.2
     given = clipped(log.Y)
     assert not torch.equal(given, log.Y)
-    model = LogModel(known_kernel(), 0.05, 0.1, 0.3)
+    model = LogModel(known_kernel(), 0.05, 0.1, 0.3, np.empty(0))
     torch.testing.assert_close(
         model.residuals(log, kept, given),
         left_out_one_by_one(log, kept, given, model),

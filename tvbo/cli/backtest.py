@@ -62,9 +62,6 @@ def run_backtest(
     time: shared.TimeColumn = None,
     reward: shared.RewardColumn = None,
     action: shared.ActionColumns = None,
-    drop_missing: Annotated[
-        bool, typer.Option("--drop-missing", help="Long log: leave out rows with empty cells.")
-    ] = False,
     sep: shared.Sep = None,
     decimal: shared.Decimal = None,
     encoding: shared.Encoding = None,
@@ -89,7 +86,7 @@ def run_backtest(
     names = None if algorithms is None else [name.strip() for name in algorithms.split(",")]
     written: CsvOptions = {"sep": sep, "decimal": decimal, "encoding": encoding}
     if time is None and reward is None and action is None:
-        shared.reject_options(command, "a panel", "horizon draws drop_missing")
+        shared.reject_options(command, "a panel", "horizon draws")
         if train is None:
             raise TableError(
                 "Expected --train a:b, the training rows of a panel; or --time, --reward and "
@@ -136,9 +133,7 @@ def run_backtest(
                 f"--time {time}, --reward {reward}, --action {action}."
             )
         columns = [name.strip() for name in action.split(",")]
-        table = read_log(
-            log, time, reward, columns, None, train, time_unit, drop_missing=drop_missing, **written
-        )
+        table = read_log(log, time, reward, columns, None, train, time_unit, **written)
         note_on_rows(table, columns)
         fit = fit_log(table)
         assert isinstance(fit, DriftFit)  # Without groups.

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from json import dumps
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypedDict
 
+import torch
 import typer
 from gpytorch.kernels import MaternKernel, RBFKernel
 
 from tvbo.cli import panel as shared
-from tvbo.cli.app import announced, check_outputs, note, print_values, save_files, working
+from tvbo.cli.app import announced, check_outputs, console, note, print_values, save_files, working
+from tvbo.evaluation import dask_executor
 from tvbo.logs import DriftFit, PanelFit, fit_drift, fit_drift_by, fit_panel
 from tvbo.logs.drift_fit import fit_panel_drift
 from tvbo.logs.groups import FitOptions, GroupedDriftFit
@@ -20,6 +26,8 @@ from tvbo.logs.parameters import scaled_kernel
 from tvbo.logs.reading import TableError, read_log, read_panel
 from tvbo.logs.reading.files import CsvOptions
 from tvbo.logs.reading.log import LogTable, PanelTable
+from tvbo.logs.recommend import recommend as recommended
+from tvbo.logs.saved import to_data
 from tvbo.plotting import plot_drift_fit, save_figure
 
 KernelName = Literal["rbf", "matern"]
@@ -41,17 +49,24 @@ def fit(
     action: shared.ActionColumns = None,
     context: Annotated[
         str | None,
-        typer.Option(help="Columns of the context, c1,c2, in a long log; text is categories."),
+        typer.Option(
+            help="Columns of the context, c1,c2, in a long log; text is categories. c1=VALUE says "
+            "for which value to recommend; default that of the last row."
+        ),
     ] = None,
     by: Annotated[
         str | None,
         typer.Option(help="Column of groups in a long log: a rate for each, and one for all."),
     ] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Processes that fit the groups of --by.")] = 1,
+    dask: Annotated[
+        str | None, typer.Option(help="Scheduler of Dask whose workers fit the groups of --by.")
+    ] = None,
     drop_missing: Annotated[
         bool,
         typer.Option(
             "--drop-missing",
-            help="Leave out rows with empty cells: of a long log, or for the model of a panel.",
+            help="Leave out rows with empty cells for the model of a panel.",
         ),
     ] = False,
     keep_outliers: Annotated[
@@ -76,6 +91,16 @@ def fit(
     encoding: shared.Encoding = None,
     temporal: shared.Temporal = None,
     season: shared.Season = None,
+    recommend: Annotated[
+        bool,
+        typer.Option(
+            "--recommend", help="Say what to do next by a long log, and how long it holds."
+        ),
+    ] = False,
+    at: Annotated[
+        str | None,
+        typer.Option(help="Time of the recommendation; default one round after the last row."),
+    ] = None,
     json: shared.Json = None,
     save: Annotated[
         Path | None,
@@ -97,11 +122,13 @@ def fit(
     arms: list[str] = []
     result: DriftFit | GroupedDriftFit
     model: PanelFit | None = None
+    asked: RecommendOptions | None = None
     if panel:
         shared.reject_options(
             command,
             "--panel",
-            "time reward action context by keep_outliers reward_variance kernel",
+            "time reward action context by workers dask keep_outliers reward_variance kernel "
+            "recommend at",
         )
         has_model = temporal is not None or season is not None or save is not None
         if not has_model:
@@ -124,14 +151,18 @@ def fit(
                 )
         result = _fit_panel(panel_table, noise_variance, level)
     else:
-        shared.reject_options(command, "a long log", "resample season")
+        shared.reject_options(command, "a long log", "resample season drop_missing")
         if by is not None:
-            shared.reject_options(command, "--by", "temporal")
+            shared.reject_options(command, "--by", "temporal recommend at")
+        else:
+            shared.reject_options(command, "a log without --by", "workers dask")
         if time is None or reward is None or action is None:
             raise TableError(
                 "Expected --panel, or --time, --reward and --action with column names. Got no "
                 f"--panel, and --time {time}, --reward {reward}, --action {action}."
             )
+        values = dict(part.partition("=")[::2] for part in _names(context))
+        inputs = _names(action) + list(values)
         table = read_log(
             log,
             time,
@@ -140,13 +171,22 @@ def fit(
             reward_variance,
             rows,
             time_unit,
-            _names(context),
+            list(values),
             by,
-            drop_missing,
             **csv,
         )
-        note_on_rows(table, [*_names(action), *_names(context)])
-        result = fit_log(table, kernel or "rbf", noise_variance, level, not keep_outliers, temporal)
+        note_on_rows(table, inputs)
+        asked = recommend_at(table, inputs, values, at) if recommend else None
+        with fit_executor(workers, dask) as executor:
+            result = fit_log(
+                table,
+                kernel or "rbf",
+                noise_variance,
+                level,
+                not keep_outliers,
+                temporal,
+                executor,
+            )
     whole = result.together if isinstance(result, GroupedDriftFit) else result
     if isinstance(result, GroupedDriftFit):
         print_values("Drift by group", result.summary())
@@ -163,6 +203,16 @@ def fit(
         figures |= {"panel": model.to_dict()}
     if whole.comparison is not None:
         shared.print_candidates(whole.comparison)
+    if asked is not None:
+        advice = recommended(whole, table.train_X, table.Y, table.Yvar, **asked)
+        figures["recommendation"] = to_data(advice) | {"X": advice.X.tolist()}
+        axis = table.axis
+        when = f"{advice.t:g}" if axis.origin is None else str(axis.timestamp(advice.t))
+        console.print(
+            f"next, at {when}: {advice.describe(inputs, table.categories)}",
+            highlight=False,
+            soft_wrap=True,
+        )
     text = dumps(figures, indent=2, allow_nan=False) + "\n"
     save_files(
         (json, lambda file: file.write_text(text)),
@@ -176,6 +226,51 @@ def _names(columns: str | None) -> list[str]:
     return [] if columns is None else [name.strip() for name in columns.split(",")]
 
 
+class RecommendOptions(TypedDict):
+    """For what a log is asked to recommend, as options of :func:`tvbo.logs.recommend.recommend`."""
+
+    t: float | None
+    context: dict[int, float]
+    categories: list[int]
+    row_numbers: list[int]
+
+
+def recommend_at(
+    table: LogTable, inputs: list[str], values: dict[str, str], at: str | None
+) -> RecommendOptions:
+    """Return for what to recommend, read before the log is fitted.
+
+    Args:
+        table: The log.
+        inputs: Names of its columns, those of the context last.
+        values: Values of the context by name; empty where it is that of the last row.
+        at: The time as it was given, or None.
+
+    Raises:
+        TableError: if the time is before the last row or none, or a value none of its column.
+    """
+    newest = table.actions[int(table.axis.times.argmax())].tolist()
+    context = {}
+    for name, text in values.items():
+        place = inputs.index(name)
+        labels = table.categories.get(place)
+        try:
+            number = float(labels.index(text) if labels else text) if text else newest[place]
+        except ValueError as error:
+            known = f"one of {', '.join(labels)}" if labels else "a number"
+            raise TableError(f"Expected {known} for context '{name}'. Got {text!r}.") from error
+        context[place] = number
+    t = None if at is None else table.axis.number("--at", at)
+    if t is not None and t < table.axis.times.max():
+        raise TableError(f"Expected --at from the time of the last row on. Got {at!r}.")
+    return {
+        "t": t,
+        "context": context,
+        "categories": list(table.categories),
+        "row_numbers": table.lines,
+    }
+
+
 def note_on_rows(table: LogTable, inputs: list[str]) -> None:
     """Print what became of the rows and columns of a file."""
     note(*table.axis.remarks)
@@ -184,6 +279,27 @@ def note_on_rows(table: LogTable, inputs: list[str]) -> None:
         note(f"{table.num_dropped} of {count} rows have an empty cell and were left out")
     for place, labels in table.categories.items():
         note(f"column '{inputs[place]}' is text: {len(labels)} categories")
+
+
+@contextmanager
+def fit_executor(workers: int, dask: str | None) -> Iterator[Executor | None]:
+    """Yield an executor of processes, or of a cluster; None where there is neither.
+
+    Raises:
+        TableError: if both are given.
+    """
+    if dask is not None and workers > 1:
+        raise TableError(f"Expected --workers or --dask. Got both, {workers} and {dask!r}.")
+    if dask is not None:
+        with dask_executor(dask) as cluster:
+            yield cluster
+    elif workers > 1:
+        # Not forked, since a lock of torch could be held.
+        spawn = get_context("spawn")
+        with ProcessPoolExecutor(workers, spawn, torch.set_num_threads, (1,)) as processes:
+            yield processes
+    else:
+        yield None
 
 
 KERNEL_IS_ESTIMATED = (
@@ -214,6 +330,7 @@ def fit_log(
     level: float = 0.95,
     outliers: bool = True,
     temporal: shared.TemporalName | None = None,
+    executor: Executor | None = None,
 ) -> DriftFit | GroupedDriftFit:
     """Fit the drift of a long log, with the options of ``tvbo fit``."""
     # An outlier would make the initial scale too large.
@@ -235,4 +352,6 @@ def fit_log(
         return fit_drift(
             *log, table.Yvar, row_numbers=table.lines, temporal_kernel=temporal, **options
         )
-    return fit_drift_by(*log, table.groups, table.Yvar, row_numbers=table.lines, **options)
+    return fit_drift_by(
+        *log, table.groups, table.Yvar, row_numbers=table.lines, executor=executor, **options
+    )

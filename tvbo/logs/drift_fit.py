@@ -25,7 +25,7 @@ from tvbo.logs.maximize import RATE, LikelihoodMaximizer, Optimum
 from tvbo.logs.outliers import MAX_PANEL, LogModel, clipped, find_outliers
 from tvbo.logs.panel import PanelLikelihood, panel_rows
 from tvbo.logs.parameters import scaled_kernel, times_factor
-from tvbo.logs.profile import OUTLIERS, at_rate, explore_starts, profile_rate, steps
+from tvbo.logs.profile import OUTLIERS, START_STEPS, at_rate, explore_starts, profile_rate, steps
 from tvbo.terminal import patient_steps
 from tvbo.values import as_number, check_positive
 
@@ -95,7 +95,7 @@ def fit_drift(
     r"""Learn ε from a log by maximum marginal likelihood (Bogunovic et al., 2016, Appendix B).
 
     Rows may be in any order, at equal or different times, with unequal steps. The likelihood is
-    exact, in the fastest form for the log (``make_likelihood``), but for a log of more than 2,000
+    exact, in the fastest form for the log (``make_likelihood``), but for a log of more than 1,000
     rows over more than 200 actions: its rows are then taken in blocks, each given 100 earlier ones
     (:class:`~tvbo.logs.likelihood.LogLikelihood`), which ``messages`` says.
 
@@ -255,11 +255,14 @@ class _Fit:
         fit = drift_fit_of(profile, maximizer, log, kernel, *named)
         return fit, self._model(kernel, maximizer, profile.best)
 
-    def rough(self, log: DriftLog) -> LogModel:
-        """Fit a log from its starts alone, on a subsample if it is long."""
+    def rough(self, log: DriftLog, before: LogModel | None) -> LogModel:
+        """Fit a log from starts alone, or a model of nearly the same, on a subsample if long."""
         self.on_step(OUTLIERS)
         kernel, _, subsample = self._prepared(log)
-        optima = explore_starts(subsample, self.num_starts, lambda step: None)
+        if before is None:
+            optima = explore_starts(subsample, self.num_starts, lambda step: None)
+        else:
+            optima = [subsample.explore(before.theta, max_steps=START_STEPS)]
         best = max(optima, key=lambda optimum: optimum.log_likelihood)
         if not math.isfinite(best.log_likelihood):
             raise _no_finite_start([optimum.message for optimum in optima])
@@ -292,7 +295,7 @@ class _Fit:
         """Return the model at an optimum, to which the kernel is set."""
         sigma2, mean = maximizer.assign(optimum.theta)
         kernel = times_factor(kernel, self.unit**-2)
-        return LogModel(kernel, math.exp(optimum.log_rate), sigma2, mean)
+        return LogModel(kernel, math.exp(optimum.log_rate), sigma2, mean, optimum.theta)
 
 
 def _seconds(maximizer: LikelihoodMaximizer) -> float:

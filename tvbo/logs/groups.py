@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from concurrent.futures import Executor, as_completed
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -34,7 +35,6 @@ class FitOptions(TypedDict, total=False):
     level: float
     num_starts: int
     outliers: bool
-    on_step: Callable[[str], None]
 
 
 @dataclass(frozen=True, repr=False)
@@ -99,6 +99,7 @@ def fit_drift_by(
     *,
     segments: Tensor | None = None,
     row_numbers: Sequence[int] | None = None,
+    executor: Executor | None = None,
     progress: bool = True,
     **options: Unpack[FitOptions],
 ) -> GroupedDriftFit:
@@ -111,6 +112,8 @@ def fit_drift_by(
         train_Yvar: ``n x 1`` known noise variances, or None.
         segments: ``n`` labels of independent segments within groups, or None.
         row_numbers: ``n`` numbers by which outliers are named; None counts from 0.
+        executor: Runs the fits, such as a ``ProcessPoolExecutor`` or
+            :func:`tvbo.evaluation.dask_executor`; None runs them one after the other.
         progress: Show a progress bar, if the fits take longer than two seconds.
         **options: Options of :func:`tvbo.logs.fit_drift`.
 
@@ -135,32 +138,65 @@ def fit_drift_by(
         raise InputDataError(f"Expected at least two groups. Got '{names[0]}' alone.")
     numbers = list(range(len(labels))) if row_numbers is None else list(row_numbers)
 
-    def fit_of(part: list[int], segments: Tensor | None) -> DriftFit:
-        return fit_drift(
-            train_X[part],
-            train_Y[part],
-            None if train_Yvar is None else train_Yvar[part],
-            segments=None if segments is None else segments[part],
-            row_numbers=[numbers[i] for i in part],
-            progress=False,
-            **options,
-        )
-
     apart = torch.tensor([float(names.index(label)) for label in labels], dtype=torch.float64)
     if segments is not None:
         pairs = torch.stack([apart, segments.to(apart)], dim=-1)
         apart = torch.unique(pairs, dim=0, return_inverse=True)[1].to(apart)
-    fits = {}
-    with patient_steps([*names, "all groups"], "fit_drift_by", progress) as show:
-        for name in names:
-            show(name)
+    jobs: list[tuple[Any, ...]] = [
+        (
+            train_X[part],
+            train_Y[part],
+            None if train_Yvar is None else train_Yvar[part],
+            None if segments is None else segments[part],
+            [numbers[i] for i in part],
+            options,
+        )
+        for part in rows.values()
+    ]
+    # First, since it takes longest.
+    jobs.insert(0, (train_X, train_Y, train_Yvar, apart, numbers, options))
+    fits: list[DriftFit | None] = [None] * len(jobs)
+    steps = [f"{count} of {len(jobs)} fits are done" for count in range(len(jobs) + 1)]
+    with patient_steps(steps, "fit_drift_by", progress) as show:
+        show(steps[0])
+        if executor is None:
+            for place, job in enumerate(jobs):
+                fits[place] = _named_fit(place, names, job)
+                show(steps[place + 1])
+        else:
+            futures = {
+                executor.submit(_named_fit, place, names, job): place
+                for place, job in enumerate(jobs)
+            }
             try:
-                fits[name] = fit_of(rows[name], segments)
-            except InputDataError as error:
-                raise InputDataError(f"In group '{name}': {error}") from error
-        show("all groups")
-        together = fit_of(list(range(len(labels))), apart)
-    return GroupedDriftFit(fits, together, _messages(fits))
+                for count, future in enumerate(as_completed(futures), start=1):
+                    fits[futures[future]] = future.result()
+                    show(steps[count])
+            finally:
+                for future in futures:
+                    future.cancel()
+    together, *of_groups = (fit for fit in fits if fit is not None)
+    by_group = dict(zip(names, of_groups, strict=True))
+    return GroupedDriftFit(by_group, together, _messages(by_group))
+
+
+def _named_fit(place: int, names: list[str], job: tuple[Any, ...]) -> DriftFit:
+    """Return the fit of all groups, which is at place 0, or of one, whose errors name it."""
+    train_X, train_Y, train_Yvar, segments, numbers, options = job
+    try:
+        return fit_drift(
+            train_X,
+            train_Y,
+            train_Yvar,
+            segments=segments,
+            row_numbers=numbers,
+            progress=False,
+            **options,
+        )
+    except InputDataError as error:
+        raise InputDataError(
+            f"In group '{names[place - 1]}': {error}" if place else error
+        ) from error
 
 
 def _labels(groups: Sequence[object] | Tensor, n: int) -> list[str]:

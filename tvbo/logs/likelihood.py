@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tvbo.logs.dataset import DriftLog
 
-MAX_DENSE = 2000
+MAX_DENSE = 1000
 """Rows up to which a log is one block, whose likelihood is exact."""
 
 BLOCK, RECENT, EARLIER = 200, 50, 50

@@ -114,10 +114,10 @@ class LikelihoodMaximizer:
         Args:
             start: All parameters.
             *held: Places of those that are held.
-            max_steps: Steps after which to stop.
+            max_steps: Evaluations after which to stop.
         """
         free = self.free(*held)
-        if not free.any():
+        if not free.any() or max_steps == 0:
             return self._optimum(start, True, "evaluated")
         low, high = self.low[free], self.high[free]
         result = minimize(
@@ -139,6 +139,7 @@ class LikelihoodMaximizer:
         *held: int,
         model: QuadraticModel | None = None,
         close: float = CLOSE,
+        max_steps: int = 500,
     ) -> tuple[Optimum, QuadraticModel | None]:
         """Return the maximum next to an approximate one, by Newton's method if that succeeds.
 
@@ -148,6 +149,7 @@ class LikelihoodMaximizer:
             model: A quadratic model in those that are free, near by, which is updated; None makes
                 one by differences.
             close: Expected gain, in nats, below which to stop.
+            max_steps: Evaluations after which to stop, where Newton's method fails.
 
         Returns:
             The maximum, and the model; None if the Hessian is not finite there, or zero.
@@ -159,7 +161,7 @@ class LikelihoodMaximizer:
         found = None if known is None else known.minimize(function, bounds, rough[free], close)
         if found is not None:
             return self._optimum(_inserted(rough, free, found), True, "Newton's method"), known
-        optimum = self.explore(rough, *held)
+        optimum = self.explore(rough, *held, max_steps=max_steps)
         return optimum, model or by_differences(function, bounds, optimum.theta[free])
 
     def value(self, theta: Array) -> float:

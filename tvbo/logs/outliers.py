@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tvbo.logs.dataset import DriftLog
 from tvbo.logs.likelihood import covariance_of, whiten
+from tvbo.quadratic_model import Array
 
 NORMAL_MAD = 1.4826
 """Standard deviation of a normal variable, as a multiple of its median absolute deviation (MAD)."""
@@ -66,12 +67,14 @@ class LogModel:
         rate: ρ.
         noise_variance: σ².
         mean: The prior mean.
+        theta: All parameters, as they were searched.
     """
 
     covar_module: Kernel
     rate: float
     noise_variance: float
     mean: float
+    theta: Array
 
     def residuals(self, log: DriftLog, kept: Tensor, given: Tensor) -> Tensor:
         """Return the standardized residual of each row from its prediction by the other kept rows.
@@ -172,7 +175,7 @@ def clipped(Y: Tensor) -> Tensor:
 
 def find_outliers(
     log: DriftLog,
-    estimate: Callable[[DriftLog], LogModel],
+    estimate: Callable[[DriftLog, LogModel | None], LogModel],
     model: LogModel | None = None,
 ) -> Outliers:
     """Search a log for rows that the others do not explain.
@@ -185,12 +188,12 @@ def find_outliers(
 
     Args:
         log: The observations.
-        estimate: Fits the model to some of them.
+        estimate: Fits the model to some of them, from the one before if there is one.
         model: A fit of the whole log; None fits it with its outcomes clipped.
     """
     given = log.Y if model is not None else clipped(log.Y)
     kept = torch.ones(len(log), dtype=torch.bool)
-    model = model or estimate(replace(log, Y=given))
+    model = model or estimate(replace(log, Y=given), None)
     residuals = model.residuals(log, kept, given)
     for _ in range(MAX_REFITS):
         found = is_outlier(residuals, kept)
@@ -199,6 +202,6 @@ def find_outliers(
             # If all outcomes but the outliers are equal, say, nothing tells what is usual.
             kept = kept if rest.can_be_fitted else torch.ones_like(kept)
             return Outliers(kept, residuals, settled=True)
-        kept, model = ~found, estimate(rest)
+        kept, model = ~found, estimate(rest, model)
         residuals = model.residuals(log, kept, log.Y)
     return Outliers(kept, residuals, settled=False)

@@ -21,7 +21,13 @@ PROFILE = 1e-4
 less than a ten-thousandth of its distance from the maximum."""
 
 START_STEPS = 20
-"""Steps from each start, after which the best of them is refined."""
+"""Evaluations from each start, after which the best of them is refined."""
+
+LIMIT_STEPS = 30
+"""Evaluations for the limits of no drift and no memory, with which the maximum is compared."""
+
+OUT_OF_REACH = 10.0
+"""Nats, and multiple of what the last steps to the maximum gained, that no search gains there."""
 
 BEYOND = math.log(1e9)
 """Distance from the bounds of log ρ at which the limits of no drift and no memory are evaluated."""
@@ -64,7 +70,7 @@ class Profile:
 def steps(num_starts: int) -> list[str]:
     """Return the names of the steps of a fit, in order: outliers, and :func:`profile_rate`."""
     starts = [f"start {i + 1} of {num_starts}" for i in range(num_starts)]
-    return [OUTLIERS, *starts, *LIMITS, MAXIMUM, INTERVAL]
+    return [OUTLIERS, *starts, MAXIMUM, *LIMITS, INTERVAL]
 
 
 def explore_starts(
@@ -114,18 +120,23 @@ def profile_rate(
     optima = explore_starts(subsample, num_starts, on_step)
     failed = [each.message for each in optima if not math.isfinite(each.log_likelihood)]
 
-    def at_limit(log_rate: float) -> Optimum:
+    def at_limit(log_rate: float) -> Array:
         thetas = [at_rate(each.theta, log_rate) for each in optima]
         thetas.append(at_rate(subsample.start, log_rate))
-        found = subsample.explore(max(thetas, key=subsample.value), RATE)
-        return found if subsample is maximizer else maximizer.explore(found.theta, RATE)
+        return subsample.explore(max(thetas, key=subsample.value), RATE).theta
 
-    on_step(LIMITS[0])
-    at_zero = at_limit(low - BEYOND)
-    on_step(LIMITS[1])
-    at_infinity = at_limit(high + BEYOND)
     on_step(MAXIMUM)
-    best, model = maximizer.refine(max(optima, key=lambda o: maximizer.value(o.theta)).theta)
+    rough = max((each.theta for each in optima), key=maximizer.value)
+    best, model = maximizer.refine(rough)
+    gain = best.log_likelihood - maximizer.value(rough)
+    on_step(LIMITS[0])
+    at_zero = maximizer.explore(at_limit(low - BEYOND), RATE, max_steps=LIMIT_STEPS)
+    on_step(LIMITS[1])
+    theta = at_limit(high + BEYOND)
+    # It is only compared with a threshold, which it may be far below.
+    reach = maximizer.value(theta) + OUT_OF_REACH * (1 + gain)
+    steps_there = LIMIT_STEPS if reach > best.log_likelihood - drop_at_infinity else 0
+    at_infinity = maximizer.explore(theta, RATE, max_steps=steps_there)
     for limit in (at_zero, at_infinity):
         if limit.log_likelihood > best.log_likelihood:
             best, model = limit, None
@@ -184,7 +195,7 @@ def rates_at_noise(
         start = at_rate(theta, np.clip(theta[RATE], *maximizer.rate_bounds))
         start += slope * (math.log(noise_variance) - start[NOISE])
         start[NOISE] = math.log(noise_variance)
-        found, _ = maximizer.refine(start, NOISE, model=model)
+        found, _ = maximizer.refine(start, NOISE, model=model, max_steps=LIMIT_STEPS)
         if not math.isfinite(found.log_likelihood):
             break
         theta = found.theta

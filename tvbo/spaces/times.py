@@ -44,6 +44,21 @@ def from_iso(texts: pd.Series, utc: bool = False) -> pd.Series:
     return pd.to_datetime(dated, errors="coerce", format="ISO8601", utc=utc)
 
 
+def from_text(texts: pd.Series) -> pd.Series:
+    """Return texts in ISO 8601, or as 31.01.2026 12:00, as timestamps in UTC, and NaT for others.
+
+    Without an offset they are not converted.
+    """
+    import pandas as pd
+
+    times = from_iso(texts, utc=True)
+    for form in ("%d.%m.%Y", "%d.%m.%Y %H:%M", "%d.%m.%Y %H:%M:%S"):
+        # pandas would also read "now", whatever the form.
+        rest = texts.where(times.isna() & texts.astype(str).str.match(r"\d{1,2}\."))
+        times = times.fillna(pd.to_datetime(rest, errors="coerce", format=form, utc=True))
+    return times
+
+
 def from_digits(numbers: pd.Series) -> pd.Series | None:
     """Return numbers such as 20250120 or 202501310800 as timestamps, and NaT for every other one.
 

@@ -27,14 +27,18 @@ SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", r"\s+
 """What a file may have between its columns, as text."""
 
 
+USUAL = {"sep": ",", "decimal": ".", "encoding": "utf-8"}
+"""How a CSV file is written where nothing in it says otherwise."""
+
+
 class CsvOptions(TypedDict, total=False):
-    r"""How a CSV file is written; of each option None is the default.
+    r"""How a CSV file is written; of each option None looks at the beginning of the file.
 
     Args:
-        sep: What is between its columns, one character, or ``\s+`` for any white space; default a
-            comma. A space after it is left out.
-        decimal: The decimal point, default a point.
-        encoding: The encoding of its text, default UTF-8.
+        sep: What is between its columns, one character, or ``\s+`` for any white space. A space
+            after it is left out.
+        decimal: The decimal point.
+        encoding: The encoding of its text.
     """
 
     sep: str | None
@@ -45,6 +49,8 @@ class CsvOptions(TypedDict, total=False):
 def read_csv(path: str | Path, **csv: Unpack[CsvOptions]) -> pd.DataFrame:
     """Read a CSV file with a header and as many cells in each row.
 
+    ``attrs["remarks"]`` of the table says how it was read, if not as UTF-8 with commas and points.
+
     Raises:
         TableError: if the file is missing, empty or no such CSV file, or a name occurs twice in its
             header; where other options seem to fit the file, the message names them.
@@ -53,33 +59,40 @@ def read_csv(path: str | Path, **csv: Unpack[CsvOptions]) -> pd.DataFrame:
 
     if not Path(path).is_file():
         raise TableError(f"Expected a CSV file. Got {path}, which is no file.")
-    sep, decimal = csv.get("sep") or ",", csv.get("decimal") or "."
-    sep = "\t" if sep == r"\t" else sep
-    encoding = csv.get("encoding") or "utf-8"
+    given = {name: value for name, value in csv.items() if value is not None}
+    found = _found_in(path, str(given.get("encoding", "")))
+    used = found | given
+    sep, decimal = ("\t" if used["sep"] == r"\t" else used["sep"]), used["decimal"]
     if (len(sep) > 1 and sep != r"\s+") or len(decimal) > 1:
         raise TableError(
             "Expected one character for --sep, or \\t or \\s+, and one for --decimal. "
             f"Got {sep!r} and {decimal!r}."
         )
+    others = {name: value for name, value in found.items() if value != used[name]}
+    hint = f" It seems to have {_described(others)}." if others else ""
     read = partial(
-        pd.read_csv, path, sep=sep, decimal=decimal, encoding=encoding, skipinitialspace=True
+        pd.read_csv,
+        path,
+        sep=sep,
+        decimal=decimal,
+        encoding=used["encoding"],
+        skipinitialspace=True,
     )
-    advice = partial(_advice, path, sep, decimal, encoding)
     try:
         # As it is written: the columns of a frame have other names if one occurs twice.
         header = read(header=None, nrows=1, dtype=str, keep_default_na=False).iloc[0].str.strip()
-        is_garbled = "\0" in header[0]
-        if (len(header) == 1 or is_garbled) and (hint := advice(is_garbled)):
-            raise TableError(
-                f"Expected {SEPARATORS.get(sep, repr(sep))} between columns of {path}. Got "
-                f"{header[0]!r}.{hint}"
-            )
+        if len(header) == 1 and others:
+            raise TableError(f"Expected columns of {path}. Got {header[0]!r} alone.{hint}")
         # Read in one chunk: otherwise a column of numbers and words warns, and has both types.
         frame = read(low_memory=False)
     except TableError:
         raise
+    except UnicodeError as error:
+        if "encoding" not in given and used["encoding"] == "utf-8":
+            # The beginning had no letter by which to tell.
+            return read_csv(path, **csv | {"encoding": "latin-1"})
+        raise TableError(f"Expected a CSV file. Got {path}: {error}.{hint}") from error
     except (*UNREADABLE, LookupError) as error:
-        hint = advice(isinstance(error, UnicodeError | LookupError))
         raise TableError(f"Expected a CSV file. Got {path}: {str(error).strip()}.{hint}") from error
     twice = header[header.duplicated() & (header != "")]
     if len(twice):
@@ -94,6 +107,9 @@ def read_csv(path: str | Path, **csv: Unpack[CsvOptions]) -> pd.DataFrame:
         frame[name] = _cleaned(column, decimal)
     if frame.empty:
         raise TableError(f"Expected rows in {path}. Got an empty log.")
+    unusual = {name: found[name] for name in found if found[name] != USUAL[name]}
+    if unusual == {name: used[name] for name in unusual} and not given:
+        frame.attrs["remarks"] = [f"the file was read with {_described(unusual)}"] * bool(unusual)
     return frame
 
 
@@ -112,38 +128,46 @@ def _cleaned(column: pd.Series, decimal: str) -> pd.Series:
     return plain.where(is_number, cells) if is_number.sum() >= cells.count() / 2 else cells
 
 
-def _advice(
-    path: str | Path, sep: str, decimal: str, encoding: str, is_undecodable: bool = False
-) -> str:
-    """Return as text which options would fit a file; empty if none but those given."""
+def _found_in(path: str | Path, encoding: str) -> dict[str, str]:
+    """Return the options that the first lines of a file seem to be written with.
+
+    Args:
+        path: The file.
+        encoding: Its encoding, if it is known.
+
+    Raises:
+        TableError: if it is a workbook.
+    """
     try:
         with (gzip.open if Path(path).suffix == ".gz" else open)(path, "rb") as file:
             raw = file.read(2**16)
     except UNREADABLE:
-        return ""
+        return dict(USUAL)
     if raw.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0")):
-        return " It is a workbook of Excel: save it as CSV."
-    found = {"--sep": sep, "--decimal": decimal, "--encoding": encoding}
-    if is_undecodable:
-        fitting = _encoding_of(raw)
-        # The bytes that are no such text may come later.
-        found["--encoding"] = "latin-1" if fitting == encoding else fitting
-    head, row, *_ = [*raw.decode(found["--encoding"], "replace").splitlines(), "", ""]
-    if sep not in head:
-        best = max(",;\t|", key=head.count)
-        best = best if best in head else r"\s+"
-        cells, below = (len(line.split(None if best == r"\s+" else best)) for line in (head, row))
-        found["--sep"] = best if cells == below > 1 else sep  # Otherwise a title, or one column.
-    if found["--sep"] != "," and re.search(r"\d,\d", row):
-        found["--decimal"] = ","
-    given = {"--sep": sep, "--decimal": decimal, "--encoding": encoding}
-    other = {option: each for option, each in found.items() if each != given[option]}
-    if not other:
-        return ""
-    words = {"--sep": SEPARATORS.get(found["--sep"]), "--decimal": "decimal commas"}
-    names = [words.get(option) or f"text in {each}" for option, each in other.items()]
-    options = [f"{option} '{each}'" for option, each in other.items()]
-    return f" It seems to have {', '.join(names)}: try {' '.join(options)}.".replace("\t", r"\t")
+        raise TableError(f"Expected a CSV file. Got {path}, a workbook of Excel: save it as CSV.")
+    found = USUAL | {"encoding": _encoding_of(raw)}
+    try:
+        text = raw.decode(encoding or found["encoding"], "replace")
+    except LookupError:
+        text = raw.decode(found["encoding"], "replace")
+    head, row, *_ = [*text.splitlines(), "", ""]
+    best = max(",;\t|", key=head.count)
+    best = best if best in head else r"\s+"
+    cells, below = (len(line.split(None if best == r"\s+" else best)) for line in (head, row))
+    # Otherwise a title, one column, or commas in cells.
+    if cells == below > 1:
+        found["sep"] = best
+    if found["sep"] != "," and re.search(r"\d,\d", row):
+        found["decimal"] = ","
+    return found
+
+
+def _described(options: dict[str, str]) -> str:
+    """Return options as text: what they mean, and how they are given."""
+    names = {"sep": SEPARATORS.get(options.get("sep", "")), "decimal": "decimal commas"}
+    words = [names.get(name) or f"text in {each}" for name, each in options.items()]
+    given = [f"--{name} '{each}'" for name, each in options.items()]
+    return f"{', '.join(words)} ({' '.join(given)})".replace("\t", r"\t")
 
 
 def _encoding_of(raw: bytes) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -17,18 +17,13 @@ from tvbo.spaces.times import (
     ISO_8601,
     change_of_unit,
     from_digits,
-    from_iso,
+    from_text,
     parse_timedelta,
     round_unit,
 )
 
 if TYPE_CHECKING:
     import pandas as pd
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    pass
 
 
 def numbers_of(column: pd.Series, path: str | Path, allow_empty: bool = False) -> pd.Series:
@@ -75,6 +70,29 @@ class TimeAxis:
     origin: pd.Timestamp | None = None
     remarks: tuple[str, ...] = ()
 
+    def timestamp(self, number: float) -> pd.Timestamp:
+        """Return the timestamp of a number, to the second, where times were timestamps."""
+        import pandas as pd
+
+        assert self.origin is not None
+        at = self.origin + number * parse_timedelta("time unit", self.unit)
+        return pd.Timestamp(at).round("s")
+
+    def number(self, option: str, text: str) -> float:
+        """Return a time of an option as a number: a timestamp, or a number where times were these.
+
+        Raises:
+            TableError: if it is none.
+        """
+        import pandas as pd
+
+        if self.origin is None:
+            return float(numbers_of(pd.Series([text], name=option), "the command").iloc[0])
+        at = from_text(pd.Series([text])).dt.tz_convert(None).iloc[0]
+        if pd.isna(at):
+            raise TableError(f"Expected a timestamp {ISO_8601}, for {option}. Got {text!r}.")
+        return float((at - self.origin) / parse_timedelta("time unit", self.unit))
+
 
 @dataclass(frozen=True)
 class LogTable:
@@ -117,7 +135,6 @@ def read_log(
     time_unit: str | None = None,
     contexts: Sequence[str] = (),
     group: str | None = None,
-    drop_missing: bool = False,
     **csv: Unpack[CsvOptions],
 ) -> LogTable:
     """Read a long log: one row per observation, columns by name.
@@ -133,9 +150,9 @@ def read_log(
             Numeric times are not converted; this is then the name of their unit.
         contexts: Columns of the context.
         group: Column of labels of groups, or None.
-        drop_missing: Leave out rows in which a cell of these columns is empty. Those in which each
-            is empty are left out in any case.
         **csv: How a CSV file is written, as of :class:`CsvOptions`.
+
+    Rows in which a cell of these columns is empty are left out, and counted.
 
     Columns of actions and contexts are numbers, or text throughout, which is categories, but for
     texts that seem to be numbers with a unit.
@@ -158,19 +175,12 @@ def read_log(
         raise TableError(f"Expected different columns for each role. Got {', '.join(wanted)}.")
     frame = frame.iloc[row_range(rows, len(frame))]
     num_rows = len(frame)
-    empty = frame[wanted].isna()
-    left_out = empty.any(axis="columns") if drop_missing else empty.all(axis="columns")
-    frame, empty = frame[~left_out], empty[~left_out]
+    remarks = tuple(frame.attrs.get("remarks", ()))
+    frame = frame[frame[wanted].notna().all(axis="columns")]
     if frame.empty:
         raise TableError(
             f"Expected rows of {path} without an empty cell. Got none among {num_rows}."
         )
-    for name in wanted:
-        if empty[name].any():
-            raise TableError(
-                f"Expected a value in each row of column '{name}' of {path}. Got an empty cell in "
-                f"{line_of(empty[name].idxmax(), path)}; --drop-missing leaves such rows out."
-            )
     categories, columns = {}, []
     for place, name in enumerate(inputs):
         if _is_text(frame[name]):
@@ -184,8 +194,9 @@ def read_log(
     def tensor(name: str) -> Tensor:
         return torch.tensor(numbers_of(frame[name], path).to_numpy())[:, None]
 
+    axis = time_axis(time_column(frame, time, path), time_unit)
     return LogTable(
-        axis=time_axis(time_column(frame, time, path), time_unit),
+        axis=replace(axis, remarks=(*remarks, *axis.remarks)),
         actions=torch.tensor(np.stack(columns, axis=-1)),
         Y=tensor(reward),
         Yvar=tensor(reward_variance) if reward_variance else None,
@@ -241,12 +252,12 @@ def time_column(frame: pd.DataFrame, name: str, path: str | Path) -> pd.Series:
     else:
         # Converted to UTC, since a log may contain a change of the clocks; times without an offset
         # are not converted.
-        times = from_iso(column, utc=True).dt.tz_convert(None)
+        times = from_text(column).dt.tz_convert(None)
     if times.isna().any():
         index = times.isna().idxmax()
         raise TableError(
-            f"Expected timestamps {ISO_8601}, or numbers, in column '{name}' of "
-            f"{path}. Got {str(column[index])!r} in {line_of(index, path)}."
+            f"Expected timestamps {ISO_8601} or 31.01.2026 12:00, or numbers, in column '{name}' "
+            f"of {path}. Got {str(column[index])!r} in {line_of(index, path)}."
         )
     return times
 
@@ -396,5 +407,6 @@ def read_panel(
             "out; or resample to a longer step, or drop the arm."
         )
     axis = time_axis(values.index.to_series(), time_unit or resample)
+    axis = replace(axis, remarks=(*frame.attrs.get("remarks", ()), *axis.remarks))
     readings = torch.tensor(values.to_numpy(dtype=float))
     return PanelTable(axis, readings, [str(arm) for arm in arms], num_dropped)

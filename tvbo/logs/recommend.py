@@ -1,0 +1,215 @@
+"""What to do next by a log, what to expect of it, and how long that holds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from botorch.exceptions.errors import InputDataError
+from scipy.special import ndtri
+from torch import Tensor
+
+from tvbo.logs.dataset import DriftLog
+from tvbo.logs.drift_result import DriftFit
+from tvbo.logs.forms import exponential, in_time
+from tvbo.logs.likelihood import MAX_DENSE, whiten
+from tvbo.rounding import argmax
+
+MAX_CHOICES = 200
+"""Distinct actions up to which one of them is recommended, and none between them."""
+
+SPREAD, NEAR, SHRINK = 4096, 1024, (0.1, 0.03, 0.01)
+"""Actions that are compared: over their whole ranges, and around the best, as shares of a range."""
+
+LONGEST = 1e6
+"""Rounds after which a lead that is still more than half of it is said to hold."""
+
+
+@dataclass(frozen=True)
+class LogRecommendation:
+    """The action with the best expected outcome by a log, at one time and in one context.
+
+    Args:
+        X: The action, and the context behind it, ``d``.
+        t: The time.
+        mean: Expected outcome.
+        interval: Interval of an outcome, noise included.
+        usual: Mean of the outcomes of the log, which the fit has as its prior mean.
+        holds_for: Time after which half of the lead over the usual outcome is gone, in
+            ``time_unit``; infinite without drift, zero where nothing is known to be better.
+        level: Confidence of the interval.
+        time_unit: Name of the unit of time.
+    """
+
+    X: Tensor
+    t: float
+    mean: float
+    interval: tuple[float, float]
+    usual: float
+    holds_for: float
+    level: float
+    time_unit: str
+
+    def describe(self, names: Sequence[str], labels: Mapping[int, Sequence[str]]) -> str:
+        """Return one line of advice.
+
+        Args:
+            names: Names of the columns of ``X``.
+            labels: Labels of the columns of categories, by column.
+        """
+        settings = ", ".join(
+            f"{name} {labels[place][int(value)] if place in labels else f'{value:.4g}'}"
+            for place, (name, value) in enumerate(zip(names, self.X.tolist(), strict=True))
+        )
+        low, high = self.interval
+        expected = (
+            f"expect {self.mean:.4g} ({self.level:.0%}: {low:.4g} to {high:.4g}; usual "
+            f"{self.usual:.4g})"
+        )
+        if math.isinf(self.holds_for):
+            held = "as long as nothing drifts"
+        elif self.holds_for > 0:
+            held = f"half of the lead is gone after {in_time(self.holds_for, self.time_unit)}"
+        else:
+            held = "nothing is known to be better than usual"
+        return f"{settings}: {expected}; {held}"
+
+
+def recommend(
+    fit: DriftFit,
+    train_X: Tensor,
+    train_Y: Tensor,
+    train_Yvar: Tensor | None = None,
+    *,
+    t: float | None = None,
+    context: Mapping[int, float] | None = None,
+    categories: Sequence[int] = (),
+    row_numbers: Sequence[int] | None = None,
+    seed: int = 0,
+) -> LogRecommendation:
+    """Return the action with the best expected outcome by the newest 1,000 rows of a log.
+
+    One of the actions of the log, if there are 200 at most, else one within their ranges.
+
+    Args:
+        fit: The fit of the log; of several forms of drift, the chosen one predicts.
+        train_X: ``n x d`` rows, the last column of them time.
+        train_Y: ``n x 1`` outcomes.
+        train_Yvar: ``n x 1`` known noise variances, or None.
+        t: The time; None is one round after the last row.
+        context: Values of columns that cannot be chosen, by number; those of the last row, say.
+        categories: Columns whose values are numbers of categories.
+        row_numbers: Those by which outliers were named; they are left out.
+        seed: Of the actions that are compared.
+
+    Raises:
+        InputDataError: if the time is before the last row, or as of :func:`fit_drift`.
+    """
+    log = DriftLog.from_rows(train_X, train_Y, train_Yvar, -1)
+    known = context or {}
+    last = log.times.max().item()
+    t = last + fit.round_length if t is None else t
+    if not (math.isfinite(t) and t >= last):
+        raise InputDataError(f"Expected a time from that of the last row, {last:g}, on. Got {t}.")
+    numbers = range(len(log)) if row_numbers is None else row_numbers
+    left_out = dict(fit.outliers)
+    log = log.rows(torch.tensor([number not in left_out for number in numbers]))
+    log = log.rows(log.order[-MAX_DENSE:])
+    predictor = _Predictor(fit, log)
+
+    def best_of(candidates: Tensor) -> Tensor:
+        for place, value in known.items():
+            candidates[:, place] = value
+        means, _ = predictor.moments(candidates, t)
+        return candidates[int(argmax(means))]
+
+    generator = torch.Generator().manual_seed(seed)
+    of_actions = log.actions.clone()
+    for place in known:
+        of_actions[:, place] = 0.0
+    choices = torch.unique(of_actions, dim=0)
+    best = best_of(choices)
+    if len(choices) > MAX_CHOICES:
+        low, high = log.actions.amin(dim=0), log.actions.amax(dim=0)
+        numbers = [place for place in range(len(low)) if place not in categories]
+        drawn = log.actions[torch.randint(len(log), (SPREAD,), generator=generator)]
+        shares = torch.rand(SPREAD, len(numbers), dtype=low.dtype, generator=generator)
+        drawn[:, numbers] = low[numbers] + shares * (high - low)[numbers]
+        best = best_of(torch.cat([best.unsqueeze(0), drawn]))
+        for share in SHRINK:
+            around = best.repeat(NEAR, 1)
+            steps = torch.randn(NEAR, len(numbers), dtype=low.dtype, generator=generator)
+            moved = around[:, numbers] + share * steps * (high - low)[numbers]
+            around[1:, numbers] = moved.clamp(low[numbers], high[numbers])[1:]
+            best = best_of(around)
+    mean, variance = (moment.item() for moment in predictor.moments(best.unsqueeze(0), t))
+    noise = predictor.noise_variance if log.Yvar is None else log.Yvar.mean().item()
+    reach = float(ndtri(0.5 + 0.5 * fit.level)) * math.sqrt(variance + noise)
+    return LogRecommendation(
+        X=best,
+        t=t,
+        mean=mean,
+        interval=(mean - reach, mean + reach),
+        usual=predictor.mean,
+        holds_for=predictor.half_of_lead(best, t, fit.round_length),
+        level=fit.level,
+        time_unit=fit.time_unit,
+    )
+
+
+class _Predictor:
+    """The posterior of a fit given rows of its log."""
+
+    def __init__(self, fit: DriftFit, log: DriftLog):
+        chosen = fit.comparison
+        if chosen is None or chosen.is_exponential:
+            rate = math.inf if fit.forgetting_rate == 1 else -math.log1p(-fit.forgetting_rate)
+            parts = [(fit.covar_module, exponential(rate))]
+            self.mean, self.noise_variance = fit.mean, fit.noise_variance or 0.0
+        else:
+            parts = list(zip(chosen.covar_modules, chosen.temporal_kernels, strict=True))
+            self.mean, self.noise_variance = chosen.mean, chosen.noise_variance or 0.0
+        self.parts, self.log = parts, log
+        with torch.no_grad():
+            covar = self._covariance(log.actions, log.times)
+            covar.diagonal().add_(self.noise_variance if log.Yvar is None else log.Yvar)
+            self.root, self.white = whiten(covar, (log.Y - self.mean).unsqueeze(-1))
+
+    def _covariance(self, X: Tensor, times: Tensor) -> Tensor:
+        """Return the covariance of ``f`` at places and times with that at the rows of the log."""
+        lags = (times.unsqueeze(-1) - self.log.times).abs()
+        covar: Tensor = sum(
+            kernel(X, self.log.actions).to_dense() * temporal.correlation(lags)
+            for kernel, temporal in self.parts
+        )
+        return covar
+
+    def moments(self, X: Tensor, t: float) -> tuple[Tensor, Tensor]:
+        """Return mean and variance of ``f``, without noise, at ``m x d`` places at one time."""
+        with torch.no_grad():
+            across = self._covariance(X, torch.full((len(X),), t, dtype=X.dtype))
+            white = torch.linalg.solve_triangular(self.root, across.mT, upper=False)
+            prior = sum(kernel(X, diag=True) for kernel, _ in self.parts)
+            variance = (prior - white.square().sum(dim=0)).clamp_min(0.0)
+            return self.mean + (white.mT @ self.white).squeeze(-1), variance
+
+    def half_of_lead(self, X: Tensor, t: float, round_length: float) -> float:
+        """Return the time in which half of the lead of a place over the mean is lost."""
+
+        def lead(later: float) -> float:
+            mean, _ = self.moments(X.unsqueeze(0), t + later)
+            return mean.item() - self.mean
+
+        now, low, high = lead(0.0), 0.0, round_length
+        if now <= 0:
+            return 0.0
+        while lead(high) > 0.5 * now:
+            low, high = high, 2 * high
+            if high > LONGEST * round_length:
+                return math.inf
+        for _ in range(30):
+            middle = 0.5 * (low + high)
+            low, high = (middle, high) if lead(middle) > 0.5 * now else (low, middle)
+        return high
