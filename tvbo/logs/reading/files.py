@@ -59,8 +59,8 @@ def read_csv(path: str | Path, **csv: Unpack[CsvOptions]) -> pd.DataFrame:
 
     if not Path(path).is_file():
         raise TableError(f"Expected a CSV file. Got {path}, which is no file.")
-    given = {name: value for name, value in csv.items() if value is not None}
-    found = _found_in(path, str(given.get("encoding", "")))
+    given = {name: str(value) for name, value in csv.items() if value is not None}
+    found = _found_in(path, given.get("encoding", ""))
     used = found | given
     sep, decimal = ("\t" if used["sep"] == r"\t" else used["sep"]), used["decimal"]
     if (len(sep) > 1 and sep != r"\s+") or len(decimal) > 1:
