@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -47,14 +47,13 @@ def run_backtest(
         int, typer.Option(help="Rolling folds: training moves along with what is played.")
     ] = 1,
     seed: Annotated[int, typer.Option(help="Seed of the first start.")] = 0,
-    tune: Annotated[
-        Literal["beta"] | None,
-        typer.Option(help="Choose beta of the fitted recipe on the training rows."),
-    ] = None,
     temporal: shared.Temporal = None,
     season: shared.Season = None,
     block: Annotated[
-        str | None, typer.Option(help="Block of times for standard errors; default 1h.")
+        str | None,
+        typer.Option(
+            help="Block of times for standard errors; default by correlation, a day at least."
+        ),
     ] = None,
     resample: shared.Resample = None,
     time_unit: shared.TimeUnit = None,
@@ -104,8 +103,6 @@ def run_backtest(
                 names,
                 horizon=max(1, len(range(length)[played]) // max(1, folds)),
                 time_unit=time_unit,
-                arms=panel.arms,
-                tune_beta=tune is not None,
                 fit_options={
                     "origin": panel.axis.origin,
                     "temporal_kernel": temporal or "auto",
@@ -124,9 +121,7 @@ def run_backtest(
         )
         result = replace(result, messages=[*result.messages, *panel.axis.remarks])
     else:
-        shared.reject_options(
-            command, "a long log", "test folds tune temporal season resample block"
-        )
+        shared.reject_options(command, "a long log", "test folds temporal season resample block")
         if time is None or reward is None or action is None:
             raise TableError(
                 "Expected --time, --reward and --action with column names for a long log. Got "
@@ -160,7 +155,7 @@ def print_backtest(result: BacktestResult) -> None:
     unit = f", {result.unit}" if result.unit else ""
     frame = result.to_frame().map("{:.4g}".format, na_action="ignore").reset_index()
     print_rows(
-        f"Mean regret{unit}: {len(result.times)} times, {len(result.regret[result.subject])} "
+        f"Mean regret{unit}: {len(result.times)} times, {max(map(len, result.regret.values()))} "
         f"starts, {len(result.blocks.unique())} blocks; by how much {result.subject} is better",
         frame.rename(columns=lambda name: name.replace("_", " ")).to_dict("records"),
     )

@@ -18,17 +18,16 @@ from gpytorch.kernels import MaternKernel, RBFKernel
 from tvbo.cli import panel as shared
 from tvbo.cli.app import announced, check_outputs, console, note, print_values, save_files, working
 from tvbo.evaluation import dask_executor
-from tvbo.logs import DriftFit, PanelFit, fit_drift, fit_drift_by, fit_panel
-from tvbo.logs.drift_fit import fit_panel_drift
+from tvbo.logs import DriftFit, fit_drift, fit_drift_by, fit_panel
 from tvbo.logs.groups import FitOptions, GroupedDriftFit
 from tvbo.logs.outliers import clipped
 from tvbo.logs.parameters import scaled_kernel
 from tvbo.logs.reading import TableError, read_log, read_panel
 from tvbo.logs.reading.files import CsvOptions
-from tvbo.logs.reading.log import LogTable, PanelTable
+from tvbo.logs.reading.log import LogTable
 from tvbo.logs.recommend import recommend as recommended
 from tvbo.logs.saved import to_data
-from tvbo.plotting import plot_drift_fit, save_figure
+from tvbo.plotting import plot_drift_fit, plot_panel_fit, save_figure
 
 KernelName = Literal["rbf", "matern"]
 
@@ -40,8 +39,7 @@ def fit(
         bool,
         typer.Option(
             "--panel",
-            help="First column the times, every other column an arm; the kernel is "
-            "the panel's own empirical covariance.",
+            help="First column the times, every other column an arm; cells may be empty.",
         ),
     ] = False,
     time: shared.TimeColumn = None,
@@ -62,13 +60,6 @@ def fit(
     dask: Annotated[
         str | None, typer.Option(help="Scheduler of Dask whose workers fit the groups of --by.")
     ] = None,
-    drop_missing: Annotated[
-        bool,
-        typer.Option(
-            "--drop-missing",
-            help="Leave out rows with empty cells for the model of a panel.",
-        ),
-    ] = False,
     keep_outliers: Annotated[
         bool, typer.Option("--keep-outliers", help="Fit a long log with its outliers.")
     ] = False,
@@ -119,74 +110,76 @@ def fit(
     """
     check_outputs({"--json": json, "--save": save, "--plot": plot}, [log], "--plot")
     csv: CsvOptions = {"sep": sep, "decimal": decimal, "encoding": encoding}
-    arms: list[str] = []
     result: DriftFit | GroupedDriftFit
-    model: PanelFit | None = None
     asked: RecommendOptions | None = None
     if panel:
         shared.reject_options(
             command,
             "--panel",
             "time reward action context by workers dask keep_outliers reward_variance kernel "
-            "recommend at",
+            "noise_variance recommend at",
         )
-        has_model = temporal is not None or season is not None or save is not None
-        if not has_model:
-            shared.reject_options(command, "the rate of a panel, which uses all", "drop_missing")
-        gaps = drop_missing or not has_model
-        panel_table = read_panel(log, resample, rows, time_unit, allow_gaps=gaps, **csv)
-        arms = panel_table.arms
+        panel_table = read_panel(log, resample, rows, time_unit, allow_gaps=True, **csv)
         shared.note_on_steps(panel_table)
-        if has_model:
-            with working("fitting the panel") as on_step:
-                model = fit_panel(
-                    panel_table.values,
-                    panel_table.axis.times,
-                    season=shared.parse_season(season or "auto", panel_table.axis.unit),
-                    temporal_kernel=temporal or "auto",
-                    time_unit=panel_table.axis.unit,
-                    origin=panel_table.axis.origin,
-                    drop_missing=drop_missing,
-                    on_step=on_step,
-                )
-        result = _fit_panel(panel_table, noise_variance, level)
-    else:
-        shared.reject_options(command, "a long log", "resample season drop_missing")
-        if by is not None:
-            shared.reject_options(command, "--by", "temporal recommend at")
-        else:
-            shared.reject_options(command, "a log without --by", "workers dask")
-        if time is None or reward is None or action is None:
-            raise TableError(
-                "Expected --panel, or --time, --reward and --action with column names. Got no "
-                f"--panel, and --time {time}, --reward {reward}, --action {action}."
+        with working("fitting the panel") as on_step:
+            model = fit_panel(
+                panel_table.values,
+                panel_table.axis.times,
+                season=shared.parse_season(season or "auto", panel_table.axis.unit),
+                temporal_kernel=temporal or "auto",
+                time_unit=panel_table.axis.unit,
+                origin=panel_table.axis.origin,
+                level=level,
+                on_step=on_step,
             )
-        values = dict(part.partition("=")[::2] for part in _names(context))
-        inputs = _names(action) + list(values)
-        table = read_log(
-            log,
-            time,
-            reward,
-            _names(action),
-            reward_variance,
-            rows,
-            time_unit,
-            list(values),
-            by,
-            **csv,
+        model = replace(model, messages=[*model.messages, *panel_table.axis.remarks])
+        best = int(model.arm_means.argmax())
+        largest = {"largest mean": f"{model.arm_means[best]:.4g}, arm {panel_table.arms[best]}"}
+        print_values("Model of the panel", model.summary() | largest)
+        shared.print_candidates(model)
+        note(model.tuning.reason)
+        save_files(
+            (json, model.to_json),
+            (save, model.save),
+            (plot, lambda file: save_figure(plot_panel_fit(model, panel_table.arms), file)),
         )
-        note_on_rows(table, inputs)
-        asked = recommend_at(table, inputs, values, at) if recommend else None
-        with fit_executor(workers, dask) as executor:
-            result = fit_log(
-                table,
-                kernel or "rbf",
-                noise_variance,
-                level,
-                not keep_outliers,
-                temporal,
-                executor,
-            )
+        return
+    shared.reject_options(command, "a long log", "resample season")
+    if by is not None:
+        shared.reject_options(command, "--by", "temporal recommend at")
+    else:
+        shared.reject_options(command, "a log without --by", "workers dask")
+    if time is None or reward is None or action is None:
+        raise TableError(
+            "Expected --panel, or --time, --reward and --action with column names. Got no "
+            f"--panel, and --time {time}, --reward {reward}, --action {action}."
+        )
+    values = dict(part.partition("=")[::2] for part in _names(context))
+    inputs = _names(action) + list(values)
+    table = read_log(
+        log,
+        time,
+        reward,
+        _names(action),
+        reward_variance,
+        rows,
+        time_unit,
+        list(values),
+        by,
+        **csv,
+    )
+    note_on_rows(table, inputs)
+    asked = recommend_at(table, inputs, values, at) if recommend else None
+    with fit_executor(workers, dask) as executor:
+        result = fit_log(
+            table,
+            kernel or "rbf",
+            noise_variance,
+            level,
+            not keep_outliers,
+            temporal,
+            executor,
+        )
     whole = result.together if isinstance(result, GroupedDriftFit) else result
     if isinstance(result, GroupedDriftFit):
         print_values("Drift by group", result.summary())
@@ -195,12 +188,6 @@ def fit(
     print_values("Drift of the log", whole.summary())
     note(*whole.messages)
     figures = result.to_dict()
-    if model is not None:
-        best = int(model.arm_means.argmax())
-        largest = {"largest mean": f"{model.arm_means[best]:.4g}, arm {arms[best]}"}
-        print_values("Model of the panel", model.summary() | largest)
-        shared.print_candidates(model)
-        figures |= {"panel": model.to_dict()}
     if whole.comparison is not None:
         shared.print_candidates(whole.comparison)
     if asked is not None:
@@ -216,7 +203,7 @@ def fit(
     text = dumps(figures, indent=2, allow_nan=False) + "\n"
     save_files(
         (json, lambda file: file.write_text(text)),
-        (save, (model or whole).save),
+        (save, whole.save),
         (plot, lambda file: save_figure(plot_drift_fit(whole), file)),
     )
 
@@ -300,26 +287,6 @@ def fit_executor(workers: int, dask: str | None) -> Iterator[Executor | None]:
             yield processes
     else:
         yield None
-
-
-KERNEL_IS_ESTIMATED = (
-    "The interval takes the kernel as known, but it is this panel's own empirical covariance: the "
-    "fewer half-lives the panel spans, the more the interval is too narrow."
-)
-
-
-@announced()
-def _fit_panel(table: PanelTable, noise_variance: float | None, level: float) -> DriftFit:
-    result = fit_panel_drift(
-        table.values,
-        table.axis.times,
-        table.axis.unit,
-        table.arms,
-        noise_variance=noise_variance,
-        level=level,
-        outliers=False,
-    )
-    return replace(result, messages=[*result.messages, *table.axis.remarks, KERNEL_IS_ESTIMATED])
 
 
 @announced()

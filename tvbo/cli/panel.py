@@ -40,7 +40,7 @@ Json = Annotated[Path | None, typer.Option("--json", help="Save the results as J
 Picture = Annotated[Path | None, typer.Option("--plot", help="Save a picture, FILE.png.")]
 
 
-TemporalName = Literal["auto", "exponential", "matern32", "two-scales"]
+TemporalName = Literal["auto", "exponential", "matern32", "two-scales", "independent", "vector"]
 Temporal = Annotated[
     TemporalName | None,
     typer.Option(help="Form of drift that is fitted; of a panel with means and season."),
@@ -66,16 +66,15 @@ def print_candidates(compared: PanelFit | DriftComparison) -> None:
                 "season": "yes" if row.has_season else "no",
                 "parameters": row.num_parameters,
                 "evidence": f"{row.evidence:.1f}",
-                "next step": _score(row.predictive_score),
-                "forecast": _score(row.forecast_error),
+                "prediction": _score(row.predictive_score),
             }
             for number, row in enumerate(compared.evidence)
         ]
         print_rows("Candidates", rows)
         note(
-            "evidence: log marginal likelihood with the penalty of BIC. Next step: mean log "
-            "density of the last quarter of the log, one step ahead; forecast, of a panel: root "
-            "mean squared error of a forecast of it; both by a model of the first three quarters."
+            "evidence: log marginal likelihood with the penalty of BIC. Prediction: mean log "
+            "density of a value of the last quarter of the log by a model of the first three: one "
+            "step ahead, of a panel from one random arm at each time."
         )
     note(compared.reason, *compared.messages)
 

@@ -1,7 +1,6 @@
 """Runs of an optimizer with their history, simulated delays, backtests, diagnosis."""
 
 from tvbo.evaluation.backtesting.backtest import backtest, rolling_folds
-from tvbo.evaluation.backtesting.exploration import tune_exploration
 from tvbo.evaluation.backtesting.result import BacktestResult
 from tvbo.evaluation.delays import RandomDelay
 from tvbo.evaluation.diagnosis import Diagnosis, DiagnosisError, diagnose
@@ -22,5 +21,4 @@ __all__ = [
     "rolling_folds",
     "run",
     "run_async",
-    "tune_exploration",
 ]

@@ -14,16 +14,15 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, ModelFittingE
 from gpytorch.kernels import Kernel, RBFKernel
 from torch import Tensor
 
-from tvbo.kernels import CovarianceMatrixKernel, TemporalKernel
+from tvbo.kernels import TemporalKernel
 from tvbo.logs.blocks import BLOCK, BlockLikelihood
 from tvbo.logs.dataset import DriftLog, Panel, outcome_unit
 from tvbo.logs.drift_result import DriftFit, drift_fit_of
-from tvbo.logs.empirical import empirical_covariance
 from tvbo.logs.likelihood import BLOCK as BLOCK_ROWS
 from tvbo.logs.likelihood import EARLIER, MAX_DENSE, RECENT, LogLikelihood
 from tvbo.logs.maximize import RATE, LikelihoodMaximizer, Optimum
 from tvbo.logs.outliers import MAX_PANEL, LogModel, clipped, find_outliers
-from tvbo.logs.panel import PanelLikelihood, panel_rows
+from tvbo.logs.panel import PanelLikelihood
 from tvbo.logs.parameters import scaled_kernel, times_factor
 from tvbo.logs.profile import OUTLIERS, START_STEPS, at_rate, explore_starts, profile_rate, steps
 from tvbo.terminal import patient_steps
@@ -311,43 +310,3 @@ def _seconds(maximizer: LikelihoodMaximizer) -> float:
 
 def _no_finite_start(failures: list[str]) -> DriftFitError:
     return DriftFitError(f"The likelihood was not finite from any start: {'; '.join(failures)}.")
-
-
-def fit_panel_drift(
-    values: Tensor,
-    times: Tensor,
-    time_unit: str = "1",
-    arms: Sequence[str] | None = None,
-    *,
-    noise_variance: float | None = None,
-    level: float = 0.95,
-    outliers: bool = True,
-    progress: bool = True,
-) -> DriftFit:
-    """Fit ε and noise of a panel with its own empirical covariance and one mean.
-
-    Args:
-        values: ``T x n``; NaN where there is none.
-        times: ``T``.
-        time_unit: Name of the unit of time.
-        arms: Names of the arms, for errors.
-        noise_variance: σ², in squared units of the values; None learns it.
-        level: Confidence of the interval of ε.
-        outliers: Whether values far from what the others predict are left out.
-        progress: Show a progress bar on stderr.
-
-    Raises:
-        InputDataError: if two arms have no common time, or the log cannot be fitted.
-    """
-    train_X, train_Y = panel_rows(values, times)
-    return fit_drift(
-        train_X,
-        train_Y,
-        covar_module=CovarianceMatrixKernel(empirical_covariance(values, arms)),
-        noise_variance=noise_variance,
-        mean=values.nanmean().item(),
-        time_unit=time_unit,
-        level=level,
-        outliers=outliers,
-        progress=progress,
-    )

@@ -26,7 +26,7 @@ from tvbo.logs.forms import (
 )
 from tvbo.logs.likelihood import LogLikelihood
 from tvbo.logs.maximize import NOISE, RATE, LikelihoodMaximizer, Optimum
-from tvbo.logs.panel_terms import in_unit_of_time
+from tvbo.logs.panel_forms import in_unit_of_time
 from tvbo.logs.parameters import positive, times_factor
 
 MOST = 1000

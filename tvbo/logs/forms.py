@@ -121,12 +121,12 @@ class PanelCandidate:
         num_parameters: Number ``k`` of parameters that were maximized.
         log_likelihood: Log marginal likelihood of the values in the user's unit.
         evidence: The same less ``k / 2 log N``, with ``N`` values.
-        predictive_score: Mean log density of a value of the last part of the log, one step ahead,
-            by the model fitted to the first; None if there was only one candidate.
+        predictive_score: Mean log density of a value of the last quarter of the log by the model
+            fitted to the first three: one step ahead, of a panel from one random arm at each time;
+            None where it was not needed.
         penalized_prediction: The sum of these log densities less ``k / 2 log M``, with ``M`` values
-            in the last part.
-        forecast_error: Root mean squared error of the forecast of the last part from the end of the
-            first, without its observations; None if there was only one candidate.
+            in the last quarter; None for a panel.
+        forecast_error: None.
     """
 
     temporal_kernel: str

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError
 from gpytorch.kernels import Kernel
-from scipy.linalg.lapack import dtbtrs
 from torch import Tensor
 
 from tvbo.logs.dataset import Panel
-from tvbo.logs.likelihood import weighted_mean, with_gradient
-from tvbo.quadratic_model import Array
+from tvbo.logs.likelihood import with_gradient
+from tvbo.logs.state_space import KalmanFilter, StateSpace
 
 
 class PanelLikelihood:
@@ -39,9 +36,11 @@ class PanelLikelihood:
         self.covar_module = covar_module
         self.mean = mean
         self.actions = panel.actions
-        self.gaps = panel.gaps.numpy()
-        self.values = panel.values.numpy().T
-        self.ones = np.ones_like(self.values)
+        gaps = panel.gaps.numpy()
+        lags, index = np.unique(gaps, return_inverse=True)
+        self.lags = lags[np.isfinite(lags)]
+        self.gaps = np.append(-1, np.where(np.isfinite(gaps), index, -1))
+        self.values = panel.values.numpy()
 
     def __call__(self, rate: Tensor, noise_variance: Tensor) -> tuple[Tensor, float]:
         """Return the log likelihood, differentiable, and the mean at which it was evaluated.
@@ -52,25 +51,43 @@ class PanelLikelihood:
         """
         covar = self.covar_module(self.actions).to_dense()
         eigenvalues, modes = np.linalg.eigh(covar.detach().numpy())
-        filters = ModeFilter(
-            eigenvalues.clip(min=0.0), self.gaps, rate.item(), noise_variance.item()
+        variances = eigenvalues.clip(min=0.0)[:, None, None]
+        decay = np.exp(-0.5 * rate.item() * self.lags)[:, None, None, None]
+        fresh = -np.expm1(-rate.item() * self.lags)[:, None, None, None]
+        n = len(eigenvalues)
+        model = StateSpace(
+            decay * np.ones((n, 1, 1)),
+            fresh * variances,
+            variances,
+            np.ones((1, 1)),
+            np.full((n, 1), noise_variance.item()),
         )
-        series = modes.T @ np.stack([self.values, self.ones])
-        innovations = filters.innovations(series)
+        observed = np.ones((*self.values.shape, 1), dtype=bool)
+        filtered = KalmanFilter(model, observed, self.gaps)
+        series = (self.values @ modes)[:, :, None]
+        ones = np.broadcast_to(modes.sum(0)[:, None], series.shape)
         mean = self.mean
         if mean is None:
-            white = innovations / np.sqrt(filters.totals)
-            mean = weighted_mean(white[0], white[1])
-        residual = series[0] - mean * series[1]
-        error = innovations[0] - mean * innovations[1]
-        value = filters.log_likelihood(error)
+            weighted = filtered.precision_times(ones)
+            mean = float((weighted * series).sum() / (weighted * ones).sum())
+        residual = series - mean * ones
         if not torch.is_grad_enabled():
+            value = filtered.log_likelihood(residual)
             return torch.tensor(value, dtype=torch.float64), mean
-        in_rate, in_noise, in_modes = filters.gradient(residual, error)
+        found = filtered.gradient(residual)
+        lags = self.lags[:, None, None, None]
+        in_rate = (found.transitions * decay * -0.5 * lags).sum()
+        in_rate += (found.innovations * variances * (1 - fresh) * lags).sum()
+        in_modes = np.zeros((n, n))
+        for gap in range(-1, len(self.lags)):
+            states = found.states[self.gaps == gap][:, :, 0]
+            in_modes += 0.5 * (1.0 if gap < 0 else fresh[gap].item()) * states.T @ states
+        diagonal = (found.innovations * fresh).sum(0) + found.initial
+        np.fill_diagonal(in_modes, diagonal[:, 0, 0])
         return with_gradient(
-            value,
+            found.log_likelihood,
             (rate, in_rate),
-            (noise_variance, in_noise),
+            (noise_variance, found.noise.sum()),
             (covar, modes @ in_modes @ modes.T),
         ), mean
 
@@ -115,135 +132,3 @@ def _check_panel(values: Tensor, name: str, labels: Tensor) -> None:
             f"Expected values T x n and T {name}. Got values.shape={tuple(values.shape)}, "
             f"{name}.shape={tuple(labels.shape)}."
         )
-
-
-class ModeFilter:
-    r"""``n`` scalar processes observed with noise at ``T`` times.
-
-    Process ``i`` has the stationary variance :math:`\lambda_i` and keeps the correlation
-    :math:`a_k = e^{-\rho \Delta_k / 2}` over the gap :math:`\Delta_k`. Only the recursion of the
-    variances is not linear: it is computed step by step, for all processes at once. Means and all
-    gradients are linear recursions, which are bidiagonal systems.
-
-    Args:
-        eigenvalues: ``n`` stationary variances, at least 0.
-        gaps: ``T - 1`` gaps between times; infinite between independent segments.
-        rate: ρ.
-        noise_variance: σ².
-    """
-
-    def __init__(self, eigenvalues: Array, gaps: Array, rate: float, noise_variance: float):
-        self.eigenvalues = eigenvalues[:, None]
-        self.noise_variance = noise_variance
-        finite = np.isfinite(gaps)
-        # Over an infinite gap there is no correlation, also at ρ = 0.
-        self.gaps = np.where(finite, gaps, 0.0)
-        self.decay = np.where(finite, np.exp(-0.5 * rate * self.gaps), 0.0)
-        self.fresh = np.where(finite, -np.expm1(-rate * self.gaps), 1.0)
-        self.variances = self._variances(eigenvalues)
-        self.totals = self.variances + noise_variance
-        self.gains = self.variances / self.totals
-        self.losses = noise_variance / self.totals
-        self.carry = self.decay * self.losses[:, :-1]
-
-    def _variances(self, eigenvalues: Array) -> Array:
-        """Return the variances of the predictions, ``n x T``."""
-        kept = self.decay**2 * self.noise_variance
-        news = np.outer(self.fresh, eigenvalues)
-        variances = np.empty((len(kept) + 1, len(eigenvalues)))
-        variances[0] = eigenvalues
-        total = np.empty_like(eigenvalues)
-        for k, (factor, new) in enumerate(zip(kept.tolist(), news, strict=True)):
-            before, after = variances[k], variances[k + 1]
-            np.add(before, self.noise_variance, out=total)
-            np.divide(before, total, out=after)
-            np.multiply(after, factor, out=after)
-            np.add(after, new, out=after)
-        return np.ascontiguousarray(variances.T)
-
-    def innovations(self, series: Array) -> Array:
-        """Return series ``... x n x T`` less their predictions."""
-        driven = np.zeros_like(series)
-        driven[..., 1:] = self.decay * self.gains[:, :-1] * series[..., :-1]
-        return series - recursion(self.carry, driven)
-
-    def log_likelihood(self, innovations: Array) -> float:
-        """Return the log likelihood of a series from its innovations, ``n x T``."""
-        return -0.5 * float(
-            (innovations**2 / self.totals).sum()
-            + np.log(self.totals).sum()
-            + self.totals.size * math.log(2 * math.pi)
-        )
-
-    def gradient(self, series: Array, innovations: Array) -> tuple[float, float, Array]:
-        r"""Return the gradient of :meth:`log_likelihood`, by backpropagation through the filter.
-
-        It is that with respect to ρ, σ², and the covariance of the modes, ``n x n``. The diagonal
-        of the last belongs to the eigenvalues, the rest to rotations of the modes:
-        :math:`\tfrac12 \alpha_i^\top D \alpha_j`, with :math:`\alpha = \Sigma^{-1} r` by mode
-        and ``D`` the correlations in time.
-
-        Args:
-            series: ``n x T``.
-            innovations: Those of the series, ``n x T``.
-        """
-        decay, total = self.decay, self.totals
-        before = self.totals[:, :-1], self.gains[:, :-1], self.losses[:, :-1]
-        total_before, gain, loss = before
-        error = innovations / total
-        # The prediction at k affects later ones only by the next one.
-        in_mean = recursion(self.carry, error, backwards=True)
-        next_mean = in_mean[:, 1:]
-        alpha = error.copy()
-        alpha[:, :-1] -= decay * gain * next_mean
-        in_gain = decay * innovations[:, :-1] * next_mean
-
-        direct = 0.5 * (error**2 - 1 / total)
-        direct[:, :-1] += in_gain * loss / total_before
-        kept = decay**2
-        in_variance = recursion(kept * loss**2, direct, backwards=True)
-        next_variance = in_variance[:, 1:]
-
-        noise = (
-            0.5 * (error**2 - 1 / total).sum()
-            - (in_gain * gain / total_before).sum()
-            + (kept * gain**2 * next_variance).sum()
-        )
-        eigenvalues = in_variance[:, 0] + next_variance @ self.fresh
-        filtered = series[:, :-1] - loss * innovations[:, :-1]
-        in_log_decay = decay * (filtered * next_mean).sum(0) + 2 * kept * (
-            (self.noise_variance * gain - self.eigenvalues) * next_variance
-        ).sum(0)
-        correlated = self._correlate(alpha)
-        covar = 0.5 * alpha @ correlated.T
-        np.fill_diagonal(covar, eigenvalues)
-        return float(-0.5 * self.gaps @ in_log_decay), float(noise), covar
-
-    def _correlate(self, alpha: Array) -> Array:
-        """Return ``D alpha``, the correlations in time times each row."""
-        decay = np.broadcast_to(self.decay, (len(alpha), len(self.decay)))
-        return recursion(decay, alpha) + recursion(decay, alpha, backwards=True) - alpha
-
-
-def recursion(factors: Array, driven: Array, backwards: bool = False) -> Array:
-    """Solve ``x[k + 1] = factors[k] * x[k] + driven[k + 1]`` along the last axis.
-
-    Args:
-        factors: ``n x (T - 1)``.
-        driven: ``... x n x T``; ``x[0]`` is ``driven[0]``.
-        backwards: Solve ``x[k] = factors[k] * x[k + 1] + driven[k]`` instead.
-    """
-    n, steps = driven.shape[-2:]
-    # All rows are concatenated to one bidiagonal system, with zeros between them.
-    bands = np.zeros((2, n, steps))
-    bands[0] = 1.0
-    bands[1, :, :-1] = -factors
-    solution, _ = dtbtrs(
-        bands.reshape(2, -1),
-        driven.reshape(-1, n * steps).T,
-        uplo="L",
-        trans="T" if backwards else "N",
-        diag="U",
-    )
-    result: Array = solution.T.reshape(driven.shape)
-    return result

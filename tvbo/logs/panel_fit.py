@@ -1,23 +1,42 @@
-"""Fit of a panel: means, season, covariances and drift, chosen by evidence."""
+"""Fit of a panel: means, season, covariances and drift at a maximum, and a tuner's multiplier."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tvbo.kernels import TemporalKernel
-from tvbo.logs.dataset import check_varies, outcome_unit
-from tvbo.logs.forms import PanelCandidate, candidates_of, choose
-from tvbo.logs.panel_evidence import Comparison
-from tvbo.logs.panel_mean import mode_forecast
+from tvbo.logs.dataset import check_varies
+from tvbo.logs.forms import CANDIDATES, Candidate, PanelCandidate, candidates_of
+from tvbo.logs.panel_cells import (
+    Cells,
+    Outlier,
+    deviations_of,
+    draw_in_outliers,
+    typical_range,
+)
+from tvbo.logs.panel_forms import IndependentForm, in_unit_of_time
+from tvbo.logs.panel_play import Fold, one_arm_scores, tune_multiplier
 from tvbo.logs.panel_report import PanelFit, messages_of
 from tvbo.logs.panel_season import seasons_of
+from tvbo.logs.panel_selection import (
+    FAR,
+    INDEPENDENT,
+    MAX_DENSE_STATES,
+    MAX_VECTOR_ARMS,
+    VECTOR,
+    Fitted,
+    PanelSearch,
+    prefer,
+)
 from tvbo.logs.season import Season
 from tvbo.quadratic_model import Array
 from tvbo.spaces.observations import check_finite
@@ -32,6 +51,13 @@ if TYPE_CHECKING:
 SHORTEST = 8
 """Smallest number of times of a panel."""
 
+ROUGH, FINE = 0.02, 3e-3
+"""Gains in log density of an iteration below which a search ends: of those compared, and of the one
+that is taken."""
+
+SCORED, TUNED = 0.75, (0.5, 0.75)
+"""Shares of the log after which forms are scored, and after which multipliers are played."""
+
 
 def fit_panel(
     values: Tensor,
@@ -39,33 +65,45 @@ def fit_panel(
     *,
     segments: Tensor | None = None,
     season: float | Season | Literal["auto"] | None = "auto",
-    temporal_kernel: TemporalKernel | Sequence[TemporalKernel] | str | None = None,
+    temporal_kernel: TemporalKernel | Sequence[TemporalKernel] | str | None = "auto",
     time_unit: str = "1",
     origin: datetime | str | None = None,
-    drop_missing: bool = False,
+    level: float = 0.95,
     on_step: Callable[[str], None] = lambda step: None,
 ) -> PanelFit:
-    r"""Fit a model of a panel, every arm at every time, by maximum marginal likelihood.
+    r"""Fit a model of a panel, arms that are read together, at the maximum of its likelihood.
 
-    .. math:: y_a(t) = m_a + s_a(t) + \sum_c f_{c,a}(t) + \text{noise}
+    .. math:: y_a(t) = m_a + s_a(t) + f_a(t) + \text{noise}
 
-    The mean :math:`m_a` of an arm is shrunk to the common one. The season :math:`s_a` is the same
-    in every period, or in every segment, and smooth. A drifting component has the covariance
-    :math:`K_c \otimes \tau_c` with a temporal kernel :math:`\tau_c`; the covariances over arms are
-    powers of that of the panel about means and season, shrunk as by Ledoit and Wolf (2004):
-    :math:`K_c = e^{a_c} K^{b_c}`. Means and season are Gaussian with prior variances that are
-    maximized, and are integrated out. All parts have the same eigenvectors, so that the panel
-    separates into modes, each with a Kalman filter: the likelihood is exact.
+    The season :math:`s_a` is the same in every period, or in every segment, and smooth. What
+    drifts, :math:`f`, is a linear Gaussian state-space model, whose Kalman filter takes missing
+    cells as they are:
 
-    Candidates are compared by ``log marginal likelihood - k / 2 log N``, with ``k`` parameters and
-    ``N`` values (BIC), the evidence; that of the largest is chosen. All are fitted alike: from one
-    estimate of the covariance of the arms, which each improves by as many steps of EM. That of the
-    chosen one begins as the estimate about its season. Beside it the table shows how a model that
-    is fitted to the first three quarters of the log predicts the last: by the log density one step
-    ahead, with the same penalty, and by the error of a forecast.
+    * ``"exponential"``, ``"matern32"``, ``"two-scales"``: temporal kernels that all arms share,
+      with one covariance over the arms, :math:`K \otimes \sum_c p_c \tau_c`, and one noise
+      variance;
+    * ``"independent"``: exponential decay of each arm by itself, with a noise variance each;
+    * ``"vector"``: :math:`f(t + 1) = A f(t) + w`, :math:`w \sim N(0, Q)`, with a noise variance for
+      each arm. The prior is that of Litterman (1986): A is Gaussian about the decay of each arm by
+      itself, with a weight by empirical Bayes.
+
+    All parameters, means and season of a form are maximized together. Covariances over arms have an
+    inverse Wishart prior about a diagonal with the weight of Ledoit and Wolf (2004), a season has a
+    Gaussian prior by empirical Bayes; ``log_likelihood`` includes the log densities of these
+    priors.
+
+    Season, and the temporal kernel that all arms share, are chosen by evidence: log marginal
+    likelihood over the season ``- k / 2 log N``, with ``k`` other parameters and ``N`` values
+    (BIC). The independent and the vector form take its place if they predict better, by two
+    standard errors, what a tuner needs to know: all arms in the last quarter of the log, from one
+    random arm at each time, by models of the first three quarters.
+
+    A cell more than eight standard deviations from what its arm's past predicts is drawn in to that
+    distance, and is named in ``outliers``. The multiplier of a tuner's standard deviation is chosen
+    by playing the second half of the log (:attr:`PanelFit.tuning`).
 
     Args:
-        values: ``T x n``; NaN where there is no value, with ``drop_missing``.
+        values: ``T x n``, larger is better; NaN where there is no value.
         times: ``T``, increasing in each segment, in units of ``time_unit``.
         segments: ``T`` labels of independent segments, such as days; None: one segment. The season
             is then what the segments have in common as a function of time, if they have the same
@@ -74,17 +112,15 @@ def fit_panel(
             no season. ``"auto"`` compares none with a day and a week, where ``time_unit`` is a
             duration such as "5min" and the log spans two of them, and with a day whose profile
             differs between working days and weekends, where ``origin`` is given too and the log has
-            both; else with the three periods at which the leading modes have most more power than
-            drift explains, of at most a quarter of the log.
-        temporal_kernel: A temporal kernel, or several for a sum of components: their parameters
-            that require gradients are learned, on copies. ``"auto"`` compares exponential decay,
-            Matérn-3/2 and two exponential decays, each of which can be named alone:
-            ``"exponential"``, ``"matern32"``, ``"two-scales"``. None: exponential decay.
+            both; else with the three periods at which the panel has most more power than drift
+            explains, of at most a quarter of the log.
+        temporal_kernel: The form of drift by one of the names above; ``"auto"`` or None compares
+            them. Or a temporal kernel, or several for a sum of components: their parameters that
+            require gradients are learned, on copies.
         time_unit: Name of the unit of time.
         origin: Timestamp of time zero in local time, such as ``"2012-03-01 00:00"``; None if the
             times are of no calendar.
-        drop_missing: Whether times at which an arm has no value are left out, which ``messages``
-            then says.
+        level: Confidence of the interval of ε, where the form is ``"exponential"``.
         on_step: Called with the name of each step, for a progress bar.
 
     Returns:
@@ -92,18 +128,17 @@ def fit_panel(
 
     Raises:
         BotorchTensorDimensionError: if shapes do not agree.
-        InputDataError: if a value is infinite, or missing without ``drop_missing``, times do not
-            increase within a segment, there are fewer than 8 times or 2 arms, the values are
-            constant, or nearly so, or the period is longer than half the log, or shorter than two
-            gaps.
+        InputDataError: if a value is infinite, times do not increase within a segment, there are
+            fewer than 8 times or 2 arms, an arm has no value, the values are constant, or nearly
+            so, or the period is longer than half the log, or shorter than two gaps.
         TypeError: if a kernel in ``temporal_kernel`` is no temporal kernel.
         ValueError: if ``temporal_kernel``, ``season`` or ``origin`` is none of the above.
 
     Example:
-        >>> fit = fit_panel(values, times, temporal_kernel="auto", time_unit="5min")
-        >>> tuner = recipes.tv_gp_ucb(**fit.settings(), beta=0.04)
+        >>> fit = fit_panel(values, times, time_unit="5min")
+        >>> tuner = fit.optimizer()
     """
-    candidates = candidates_of(temporal_kernel)
+    names, candidates = _forms(temporal_kernel)
     values, times = as_numbers("values", values), as_numbers("times", times)
     labels = torch.zeros(times.shape) if segments is None else segments
     if values.ndim != 2 or {times.shape, labels.shape} != {values.shape[:1]}:
@@ -112,59 +147,227 @@ def fit_panel(
             f"{tuple(values.shape)}, {tuple(times.shape)} and {tuple(labels.shape)}."
         )
     messages: list[str] = []
-    reason_of_few = ""
-    full = ~values.isnan().any(dim=1)
-    if drop_missing and not full.all():
-        left_out = f"{int((~full).sum())} of {len(full)} times"
-        messages.append(f"{left_out} have an arm without a value, and are left out of the fit.")
-        reason_of_few = (
-            f", since {left_out} have an arm without a value; resample to a longer step, or "
-            "leave out the arms that have most gaps"
+    rows, own_times, starts = _checked(values, times, labels)
+    gap = float(np.median(np.diff(own_times)[~starts[1:]]))
+    on_step("outliers")
+    panel, outliers = _without_outliers(rows, own_times, starts, gap)
+    center = np.nanmedian(panel.values, axis=0)
+    unit = math.sqrt(float((panel.deviations**2).mean()))
+    cells = Cells.of((panel.values - center) / unit, panel.times, starts)
+    if not isinstance(temporal_kernel, str | None):
+        given = candidates[0]
+        candidates[0] = replace(
+            given, kernels=lambda: [in_unit_of_time(each, gap) for each in given.kernels()]
         )
-        values, times, labels = values[full], times[full], labels[full]
-    blocks = _checked_segments(values, times, labels, reason_of_few)
-    unit = outcome_unit(values.flatten().double())
-    gap = float(np.median(np.concatenate([np.diff(t) for t, _ in blocks])))
-    scaled = [(t / gap, y / unit) for t, y in blocks]
-    compared = Comparison(scaled, candidates, gap, on_step)
+    search = PanelSearch(cells, candidates, gap)
     zero = None if origin is None else _local_timestamp(origin)
-    on_step("covariance and drift")
-    seasons = seasons_of(season, compared, time_unit, zero, segments is not None, messages)
-    if seasons and season != "auto" and len(candidates) == 1:
-        # Nothing is compared, so that the covariance can be that about the season at once.
-        bases = [compared.fit_base(seasons[0])]
-    else:
-        bases = [] if seasons and season != "auto" else [compared.flat]
-        if seasons:
-            on_step("season")
-            bases.append(max(map(compared.fit_season, seasons), key=compared.evidence))
-    compared.fit_all(bases)
-    scores = compared.scores(unit) if len(compared.fits) > 1 else {}
-    shift = compared.data.num_values * math.log(unit)
-    rows = [
-        PanelCandidate(
-            *key,
-            fit.num_parameters,
-            fit.log_likelihood - shift,
-            compared.evidence(fit) - shift,
-            *scores.get(key, (None, None, None)),
+    chosen_season: Season | None = None
+    if season is not None:
+        chosen_season = _choose_season(
+            search, season, time_unit, zero, segments is not None, messages, on_step
         )
-        for key, fit in compared.fits.items()
+    fits: dict[str, Fitted] = {}
+    for name in _affordable(names, cells, search.regular is not None, messages):
+        on_step(name)
+        fits[name] = search.fit(name, chosen_season, ROUGH)
+    parts = _Parts(search, panel, chosen_season, unit, center, on_step)
+    chosen, table, reason = _choose_form(search, fits, parts)
+    on_step(f"maximum of {chosen}")
+    fitted = search.polish(fits[chosen], FINE)
+    model = search.model(fitted, unit, center)
+    on_step("playing")
+    tuning = tune_multiplier([parts.fold(chosen, share, rows) for share in TUNED])
+    shift = cells.num_values * math.log(unit)
+    table = [
+        replace(row, log_likelihood=row.log_likelihood - shift, evidence=row.evidence - shift)
+        for row in table
     ]
-    chosen, reason = choose(rows)
-    fit = compared.fit_final((chosen.temporal_kernel, chosen.has_season))
+    number = next(i for i, row in enumerate(table) if row.temporal_kernel == chosen)
     return PanelFit(
         time_unit=time_unit,
-        num_times=compared.data.num_times,
-        mean=fit.mean * unit,
-        noise_variance=math.exp(fit.theta[-1]) * unit**2,
-        log_likelihood=fit.log_likelihood - shift,
-        evidence=rows,
-        chosen=rows.index(chosen),
+        num_times=len(rows),
+        log_likelihood=fitted.maximum.objective - shift,
+        forgetting_rate_interval=search.rate_interval(fitted, level),
+        level=level,
+        evidence=table,
+        chosen=number,
         reason=reason,
-        messages=[*messages, *messages_of(fit, compared.data)],
-        mode_forecast=mode_forecast(fit, compared.data, unit, gap, segments is not None),
+        messages=[*messages, *messages_of(fitted, cells, outliers)],
+        outliers=outliers,
+        model=model,
+        belief=model.filter_panel(panel.values, panel, gap),
+        last_time=None if segments is not None else float(own_times[-1]),
+        round_length=gap,
+        tuning=tuning,
     )
+
+
+def _forms(
+    temporal_kernel: TemporalKernel | Sequence[TemporalKernel] | str | None,
+) -> tuple[list[str], list[Candidate]]:
+    """Return the names of the forms to compare, and those with temporal kernels."""
+    if temporal_kernel in (INDEPENDENT, VECTOR):
+        return [str(temporal_kernel)], list(CANDIDATES)
+    if temporal_kernel is None or temporal_kernel == "auto":
+        return [*(each.name for each in CANDIDATES), INDEPENDENT, VECTOR], list(CANDIDATES)
+    asked = candidates_of(temporal_kernel)
+    return [each.name for each in asked], [*asked, *CANDIDATES]
+
+
+def _without_outliers(
+    rows: Array, times: Array, starts: NDArray[np.bool_], gap: float
+) -> tuple[Cells, list[Outlier]]:
+    """Return the panel with outliers drawn in, in the user's unit of values, and the outliers."""
+    center, deviation = typical_range(rows)
+    deviation = np.where(deviation > 0, deviation, np.nanstd(rows, axis=0))
+    deviation = np.where(deviation > 0, deviation, 1.0)
+    scaled = Cells.of((rows - center) / deviation, times / gap, starts)
+    usual = replace(scaled, values=scaled.values.clip(-FAR, FAR))
+    form = IndependentForm(usual)
+    drawn, found = draw_in_outliers(scaled, *form.parts(form.start))
+    values = drawn.values * deviation + center
+    outliers = [
+        Outlier(float(times[t]), arm, float(rows[t, arm]), distance) for t, arm, distance in found
+    ]
+    return replace(drawn, values=values, deviations=deviations_of(values)), outliers
+
+
+def _choose_season(
+    search: PanelSearch,
+    season: float | Season | Literal["auto"],
+    time_unit: str,
+    origin: pd.Timestamp | None,
+    is_segmented: bool,
+    messages: list[str],
+    on_step: Callable[[str], None],
+) -> Season | None:
+    """Return the season of the largest evidence with exponential decay, or the given one."""
+    base, best = CANDIDATES[0].name, None
+    if season == "auto":
+        on_step(f"{base}, no season")
+        best = search.fit(base, None, ROUGH)
+    seasons = seasons_of(season, best, search, time_unit, origin, is_segmented, messages)
+    if best is None:
+        search.settle(seasons[0], ROUGH)
+        return seasons[0]
+    count = search.cells.num_values
+    for each in seasons:
+        on_step(f"{base}, {each.kind} {each.length * search.gap:.4g}")
+        fitted = search.fit(base, each, ROUGH)
+        if fitted.evidence(count) > best.evidence(count):
+            best = fitted
+    if best.season is not None:
+        search.settle(best.season, ROUGH)
+    return best.season
+
+
+def _affordable(
+    names: Sequence[str], cells: Cells, is_regular: bool, messages: list[str]
+) -> list[str]:
+    """Return the forms that this panel allows, and say which are left out."""
+    kept = list(names)
+    if len(names) == 1:
+        if names == [VECTOR] and not is_regular:
+            raise InputDataError(
+                "Expected times at multiples of one gap for a vector autoregression. Got others."
+            )
+        return kept
+    if not is_regular:
+        kept.remove(VECTOR)
+        messages.append("The times are not multiples of one gap: no vector autoregression.")
+    n = cells.values.shape[1]
+    if n > MAX_VECTOR_ARMS and VECTOR in kept:
+        kept.remove(VECTOR)
+        messages.append(f"More than {MAX_VECTOR_ARMS} arms: no vector autoregression was compared.")
+    if not cells.is_full and 2 * n > MAX_DENSE_STATES:
+        kept = [name for name in kept if name in (CANDIDATES[0].name, INDEPENDENT, VECTOR)]
+        messages.append("Since cells are missing, and arms are many, fewer forms were compared.")
+    return kept
+
+
+class _Parts:
+    """Fits of the first part of a panel, and what follows, to judge forms and multipliers."""
+
+    def __init__(
+        self,
+        search: PanelSearch,
+        panel: Cells,
+        season: Season | None,
+        unit: float,
+        center: Array,
+        on_step: Callable[[str], None],
+    ):
+        self.search, self.panel, self.season = search, panel, season
+        self.unit, self.center, self.on_step = unit, center, on_step
+        self.by_share: dict[float, PanelSearch] = {}
+
+    def fold(self, name: str, share: float, values: Array | None = None) -> Fold:
+        """Return the model of a form by the first part, and the rows up to the next part.
+
+        Args:
+            name: Name of the form.
+            share: Share of the log before the rows that are played.
+            values: Values to play, in the user's unit; None are those with outliers drawn in.
+        """
+        starts = self.panel.starts
+        T = len(starts)
+        cut, end = int(share * T), min(T, int((share + 1 - SCORED) * T) + 1)
+        segments = np.flatnonzero(starts)
+        if len(segments) > 1:
+            # Between segments.
+            cut = int(segments[np.abs(segments - cut).argmin()]) or int(segments[1])
+        if share not in self.by_share:
+            part = self.search.cells.part(slice(0, cut))
+            candidates = list(self.search.candidates.values())
+            self.by_share[share] = PanelSearch(part, candidates, self.search.gap, self.search)
+        search = self.by_share[share]
+        self.on_step(f"{name}, first {share:.0%}")
+        model = search.model(search.fit(name, self.season, ROUGH), self.unit, self.center)
+        played = self.panel.values if values is None else values
+        return Fold(model, played[:end], self.panel.part(slice(0, end)), self.search.gap, cut)
+
+
+def _choose_form(
+    search: PanelSearch, fits: dict[str, Fitted], parts: _Parts
+) -> tuple[str, list[PanelCandidate], str]:
+    """Return the name of the form that is taken, the table of all, and the reason."""
+    count = search.cells.num_values
+    table = [
+        PanelCandidate(
+            name,
+            fitted.season is not None,
+            fitted.num_parameters,
+            fitted.maximum.objective,
+            fitted.evidence(count),
+            None,
+            None,
+            None,
+        )
+        for name, fitted in fits.items()
+    ]
+    shared = [row for row in table if row.temporal_kernel not in (INDEPENDENT, VECTOR)]
+    first = max(shared or table, key=lambda row: row.evidence)
+    reason = f"{first.label}: " + ("the only candidate" if len(table) == 1 else "")
+    if len(shared) > 1:
+        second = max((row for row in shared if row is not first), key=lambda row: row.evidence)
+        lead = first.evidence - second.evidence
+        reason += f"it has the largest evidence, {lead:.1f} nats more than {second.label}"
+    others = [row for row in table if row is not first and row not in shared]
+    if not others:
+        return first.temporal_kernel, table, f"{reason}."
+    scores = {
+        row.temporal_kernel: one_arm_scores(parts.fold(row.temporal_kernel, SCORED))
+        for row in (first, *others)
+    }
+    chosen, compared = prefer(scores)
+    arms = search.cells.values.shape[1]
+    table = [
+        replace(row, predictive_score=float(scores[row.temporal_kernel].mean()) / arms)
+        if row.temporal_kernel in scores
+        else row
+        for row in table
+    ]
+    return chosen, table, f"{reason}; {compared}."
 
 
 def _local_timestamp(origin: datetime | str) -> pd.Timestamp:
@@ -180,34 +383,43 @@ def _local_timestamp(origin: datetime | str) -> pd.Timestamp:
     return zero.tz_localize(None)
 
 
-def _checked_segments(
-    values: Tensor, times: Tensor, labels: Tensor, reason_of_few: str
-) -> list[tuple[Array, Array]]:
-    """Return times and values of each segment; raise unless they can be fitted."""
-    T, n = values.shape
+def _checked(
+    values: Tensor, times: Tensor, labels: Tensor
+) -> tuple[Array, Array, NDArray[np.bool_]]:
+    """Return values, times, and whether each begins a segment; raise unless they can be fitted.
+
+    Rows without a value are left out, and segments follow one another.
+    """
+    if values.isinf().any():
+        row, arm = values.isinf().nonzero()[0].tolist()
+        raise InputDataError(
+            f"Expected finite values, or NaN. Got {values[row, arm]} of arm {arm} in row {row}."
+        )
+    check_finite("times", times)
+    order = torch.argsort(labels, stable=True)
+    order = order[~values[order].isnan().all(dim=1)]
+    T, n = len(order), values.shape[1]
     if T < SHORTEST or n < 2:
         raise InputDataError(
             f"Expected at least {SHORTEST} times and 2 arms, for their covariance. Got {T} times "
-            f"and {n} arms{reason_of_few}."
+            f"and {n} arms."
         )
-    missing = (~torch.isfinite(values)).nonzero().tolist()
-    if missing:
-        row, arm = missing[0]
+    rows, kept, own = values[order].double(), labels[order], times[order].double()
+    check_varies(rows[~rows.isnan()])
+    counts = (~rows.isnan()).sum(0)
+    if counts.min() < 2:
         raise InputDataError(
-            f"Expected a finite value of every arm at every time. Got {len(missing)} cells "
-            f"without, the first of arm {arm} in row {row}; drop these arms, or, by drop_missing, "
-            "these times."
+            f"Expected at least two values of each arm. Got {int(counts.min())} of arm "
+            f"{int(counts.argmin())}."
         )
-    check_finite("times", times)
-    check_varies(values.flatten())
-    blocks = []
-    for label in torch.unique(labels):
-        rows = labels == label
-        t = times[rows].double().numpy()
-        if len(t) < 2 or (np.diff(t) <= 0).any():
-            raise InputDataError(
-                "Expected two times at least in every segment, increasing. Got "
-                f"{len(t)} in segment {label:g}{'' if len(t) < 2 else ', not increasing'}."
-            )
-        blocks.append((t, values[rows].double().numpy()))
-    return blocks
+    starts = torch.ones(T, dtype=torch.bool)
+    starts[1:] = kept.diff() != 0
+    backwards = (own.diff() <= 0) & ~starts[1:]
+    if backwards.any():
+        label = kept[1:][backwards][0].item()
+        raise InputDataError(
+            f"Expected times that increase in every segment. Got others in segment {label:g}."
+        )
+    if starts.all():
+        raise InputDataError("Expected two times at least in a segment. Got one in each.")
+    return rows.numpy(), own.numpy(), starts.numpy()

@@ -1,8 +1,9 @@
-"""The result of a fit of a panel: numbers, messages, forecasts, and a tuner's settings."""
+"""The result of a fit of a panel: numbers, messages, forecasts, and a tuner."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,24 +11,36 @@ from typing import Any
 import numpy as np
 import torch
 from botorch.exceptions.errors import InputDataError
-from torch import Tensor
+from gpytorch.means import Mean
+from torch import Generator, Tensor
 
 from tvbo.kernels import CovarianceMatrixKernel, TemporalDecayKernel, TemporalKernel
 from tvbo.logs.forms import PanelCandidate, describe, describe_kernel
-from tvbo.logs.panel_data import PanelData
-from tvbo.logs.panel_mean import ModeForecast, PanelMean
-from tvbo.logs.panel_search import FittedPanel
-from tvbo.logs.panel_terms import NOISE_RANGE
+from tvbo.logs.panel_cells import Cells, Outlier
+from tvbo.logs.panel_dynamics import (
+    Belief,
+    CommonDynamics,
+    IndependentDynamics,
+    PanelModel,
+    VectorDynamics,
+)
+from tvbo.logs.panel_forms import CommonForm
+from tvbo.logs.panel_optimizer import PanelUCB
+from tvbo.logs.panel_play import Tuning
+from tvbo.logs.panel_selection import Fitted
 from tvbo.logs.saved import SavedFit, to_data
 from tvbo.logs.season import Season
+from tvbo.quadratic_model import Array
 
 SHORT = 20.0
 """Correlation times that a panel should span for its covariance to be known."""
 
+NAMED_OUTLIERS = 5
+"""Number of outliers that a message names."""
+
 ESTIMATED = (
     "Covariances, means and season are this panel's own estimates, and the bands of a forecast "
-    "take the covariances as known: the fewer correlation times the panel spans, the more they are "
-    "too narrow."
+    "take them as known: the fewer correlation times the panel spans, the more they are too narrow."
 )
 
 
@@ -54,87 +67,128 @@ class PanelForecast:
 
 @dataclass(frozen=True, repr=False)
 class PanelFit(SavedFit):
-    r"""A model of a panel, :math:`y_a(t) = m_a + s_a(t) + \sum_c f_{c,a}(t) + \text{noise}`.
+    r"""A model of a panel, :math:`y_a(t) = m_a + s_a(t) + f_a(t) + \text{noise}`.
 
     Args:
         time_unit: Name of the unit of time.
         num_times: Number of times.
-        mean: Common mean of the arms.
-        noise_variance: σ².
-        log_likelihood: Log marginal likelihood, with means and season integrated out.
+        log_likelihood: Log likelihood and log densities of the priors, at the maximum.
+        forgetting_rate_interval: Profile likelihood interval of ε; None but for ``"exponential"``.
+        level: Its confidence.
         evidence: The candidates that were compared.
         chosen: Index of the one that was chosen.
         reason: Why this one was chosen, in a sentence.
-        messages: Remarks on season and on the reliability of the numbers.
-        mode_forecast: The distribution of the modes after the log.
+        messages: Remarks on season, outliers and on the reliability of the numbers.
+        outliers: Cells that were drawn in to eight deviations from their prediction.
+        model: Means, season and dynamics.
+        belief: What is believed of the state after the last time.
+        last_time: Last time of the log; None if its segments are independent.
+        round_length: The usual gap between times.
+        tuning: The multiplier of a tuner's standard deviation, with its reason.
     """
 
     time_unit: str
     num_times: int
-    mean: float
-    noise_variance: float
     log_likelihood: float
+    forgetting_rate_interval: tuple[float, float] | None
+    level: float
     evidence: list[PanelCandidate]
     chosen: int
     reason: str
     messages: list[str]
-    mode_forecast: ModeForecast
+    outliers: list[Outlier]
+    model: PanelModel
+    belief: Belief
+    last_time: float | None
+    round_length: float
+    tuning: Tuning
 
     def __post_init__(self) -> None:
         """Check that the numbers go together."""
-        if not 0 <= self.chosen < len(self.evidence) or self.noise_variance < 0:
+        k = len(self.model.dynamics.stationary)
+        if not 0 <= self.chosen < len(self.evidence) or self.belief.mean.shape != (k,):
             raise ValueError(
-                f"Expected one of {len(self.evidence)} rows and a noise variance that is not "
-                f"negative. Got {self.chosen} and {self.noise_variance}."
+                f"Expected one of {len(self.evidence)} rows and a state of {k} numbers. Got "
+                f"{self.chosen} and {self.belief.mean.shape}."
             )
 
     @property
-    def last_time(self) -> float | None:
-        """Last time of the log; None if its segments are independent."""
-        return self.mode_forecast.last_time
+    def form(self) -> str:
+        """Name of the form of drift."""
+        return self.evidence[self.chosen].temporal_kernel
+
+    @property
+    def num_arms(self) -> int:
+        """Number of arms."""
+        return int(self.model.coefficients.shape[1])
 
     @cached_property
     def arm_means(self) -> Tensor:
-        """Means of the arms, ``n``, shrunk to the common mean."""
-        return torch.as_tensor(self.mode_forecast.arm_coefficients()[:, 0])
-
-    @property
-    def temporal_kernels(self) -> list[TemporalKernel]:
-        """Temporal kernel of each component."""
-        return self.mode_forecast.kernels
-
-    @cached_property
-    def covariances(self) -> list[Tensor]:
-        """Covariance of each component over the arms, ``n x n``."""
-        modes = self.mode_forecast.modes
-        scales = self.mode_forecast.amplitudes
-        return [torch.as_tensor((modes * scale) @ modes.T) for scale in scales]
+        """Means of the arms, ``n``."""
+        return torch.as_tensor(self.model.coefficients[0])
 
     @property
     def season(self) -> Season | None:
         """The season, in the unit of time of the fit; None without one."""
-        return self.mode_forecast.season
+        return self.model.season
 
     @property
     def season_length(self) -> float | None:
         """Period of the season, or length of the segments; None without a season."""
         return None if self.season is None else self.season.length
 
+    @cached_property
+    def noise_variances(self) -> Tensor:
+        """Noise variance of each arm, ``n``."""
+        return torch.as_tensor(self.model.dynamics.noise)
+
     @property
-    def num_arms(self) -> int:
-        """Number of arms."""
-        return len(self.mode_forecast.modes)
+    def temporal_kernels(self) -> list[TemporalKernel]:
+        """Temporal kernel of each component, or of each arm where it drifts by itself.
+
+        Raises:
+            ValueError: if the form is a vector autoregression, which has none.
+        """
+        return [kernel for kernel, _ in self._components()]
+
+    @property
+    def covariances(self) -> list[Tensor]:
+        """Covariance of each component over the arms, ``n x n``."""
+        return [covariance for _, covariance in self._components()]
+
+    def _components(self) -> list[tuple[TemporalKernel, Tensor]]:
+        """Return temporal kernels, and the covariance over arms of each."""
+        dynamics = self.model.dynamics
+        if isinstance(dynamics, CommonDynamics):
+            covariances = [torch.as_tensor(each) for each in dynamics.covariances]
+            return [*zip(dynamics.kernels, covariances, strict=True)]
+        if isinstance(dynamics, IndependentDynamics):
+            rates, variances = dynamics.forgetting_rates, torch.as_tensor(dynamics.variances)
+            kernels = [TemporalDecayKernel().double() for _ in rates]
+            for kernel, rate in zip(kernels, rates.tolist(), strict=True):
+                kernel.forgetting_rate = torch.tensor(rate, dtype=torch.float64)
+                kernel.requires_grad_(False)
+            return [*zip(kernels, torch.diag_embed(torch.diag(variances)), strict=True)]
+        raise ValueError(
+            "Expected a form of drift with temporal kernels. Got a vector autoregression; use "
+            "`optimizer()`, or fit with `temporal_kernel` of another form."
+        )
 
     @property
     def mean_module(self) -> PanelMean:
         """The forecast as a prior mean over rows ``[arm | time]``, for times after the log."""
-        return PanelMean(self.mode_forecast)
+        return PanelMean(self)
 
     def settings(self) -> dict[str, Any]:
         """Return the arguments of a recipe, such as ``recipes.tv_gp_ucb(**fit.settings())``.
 
         The choices are the indices of the arms, in one column; the time of an ask is in the unit of
         the fit. One exponential component gives ``forgetting_rate``, others ``temporal_kernel``.
+        The noise variance is the mean of those of the arms. :meth:`optimizer` also knows what the
+        log says of the arms' state, and the noise of each.
+
+        Raises:
+            ValueError: if the form is a vector autoregression, which has no temporal kernel.
         """
         kernels = self.temporal_kernels
         modules = [CovarianceMatrixKernel(covar) for covar in self.covariances]
@@ -143,11 +197,28 @@ class PanelFit(SavedFit):
             drift = {"forgetting_rate": kernels[0].forgetting_rate.item()}
         return {
             "choices": torch.arange(self.num_arms, dtype=torch.float64).unsqueeze(-1),
-            "noise_variance": self.noise_variance,
+            "noise_variance": self.noise_variances.mean().item(),
             "mean_module": self.mean_module,
             "covar_module": modules if len(modules) > 1 else modules[0],
+            "beta": self.tuning.multiplier**2,
             **drift,
         }
+
+    def optimizer(self, beta: float | None = None, generator: Generator | None = None) -> PanelUCB:
+        """Return a tuner that goes on from the end of the log.
+
+        Args:
+            beta: β of the upper confidence bound; None is the square of ``tuning.multiplier``.
+            generator: Source of the draws among ties; default a fresh one with seed 0.
+        """
+        return PanelUCB(
+            self.model,
+            self.belief,
+            self.last_time,
+            self.round_length,
+            self.tuning.multiplier**2 if beta is None else beta,
+            generator,
+        )
 
     def forecast(self, times: Tensor | float, level: float = 0.95) -> PanelForecast:
         """Return mean and band of every arm at future times.
@@ -173,43 +244,116 @@ class PanelFit(SavedFit):
                 f"Expected times from the end of the log on, {self.last_time:g}. Got "
                 f"{later.min().item():g}."
             )
-        rows = later.numpy()
-        mean = torch.as_tensor(self.mode_forecast.means(rows))
-        deviation = torch.as_tensor(np.sqrt(self.mode_forecast.variances(rows)))
+        mean, variance = (torch.as_tensor(each) for each in self.predict_arms(later.numpy()))
+        deviation = variance.sqrt()
         half = deviation * torch.special.ndtri(torch.tensor(0.5 + level / 2, dtype=torch.float64))
         return PanelForecast(later, mean, deviation, mean - half, mean + half, level)
 
+    def predict_arms(self, times: Array) -> tuple[Array, Array]:
+        """Return means and variances of the arms' true values, both ``len(times) x n``.
+
+        Times before the end of the log have the state of its end.
+        """
+        means, variances = (
+            np.empty((len(times), self.num_arms)),
+            np.empty((len(times), self.num_arms)),
+        )
+        for row, t in enumerate(times.tolist()):
+            belief = Belief(np.zeros_like(self.belief.mean), self.model.dynamics.stationary)
+            if self.last_time is not None:
+                belief = self.model.predict(self.belief, max(0.0, t - self.last_time))
+            means[row], variances[row] = self.model.arms(belief)
+        return self.model.levels(times) + means, variances
+
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers, without covariances and state, in types of JSON."""
-        names = [name for name in self.__dataclass_fields__ if name != "mode_forecast"]
+        names = [name for name in self.__dataclass_fields__ if name not in ("model", "belief")]
         return {
             **{name: to_data(getattr(self, name)) for name in names},
-            "last_time": self.last_time,
+            "form": self.form,
             "season_length": self.season_length,
             "arm_means": self.arm_means.tolist(),
-            "temporal_kernels": [describe(kernel) for kernel in self.temporal_kernels],
-            "mean_variances": [covar.diagonal().mean().item() for covar in self.covariances],
+            "noise_variances": self.noise_variances.tolist(),
+            "drift": self._drift(),
         }
+
+    def _drift(self) -> list[dict[str, Any]]:
+        """Return what drifts, in types of JSON."""
+        dynamics = self.model.dynamics
+        if isinstance(dynamics, VectorDynamics):
+            decay = np.diag(dynamics.transition)
+            return [{"transition_of_each_arm": decay.tolist(), "gap": dynamics.gap}]
+        return [
+            {**describe(kernel), "mean_variance": covariance.diagonal().mean().item()}
+            for kernel, covariance in self._components()
+        ]
 
     def summary(self) -> dict[str, str]:
         """Return the numbers by name, as text."""
         best = int(self.arm_means.argmax())
-        drifts = [
-            f"{describe_kernel(kernel, self.time_unit)}, deviation "
-            f"{covar.diagonal().mean().sqrt():.4g}"
-            for kernel, covar in zip(self.temporal_kernels, self.covariances, strict=True)
-        ]
         return {
             "panel": f"{self.num_arms} arms, {self.num_times} times",
-            "common mean": f"{self.mean:.4g}",
             "largest mean": f"{self.arm_means[best]:.4g}, arm {best}",
             "season": describe_season(self),
-            "drift": " + ".join(drifts),
-            "deviation of noise": f"{math.sqrt(self.noise_variance):.4g}",
+            "drift": self._describe_drift(),
+            **self._interval(),
+            "deviation of noise": _range(self.noise_variances.sqrt()),
+            "log likelihood": f"{self.log_likelihood:.2f}",
+            "multiplier": f"{self.tuning.multiplier:g}",
         }
 
+    def _interval(self) -> dict[str, str]:
+        """Return the interval of ε by its name, as text, if there is one."""
+        if self.forgetting_rate_interval is None:
+            return {}
+        low, high = self.forgetting_rate_interval
+        return {f"{self.level:.0%} interval of the forgetting rate": f"{low:.4g} to {high:.4g}"}
+
+    def _describe_drift(self) -> str:
+        """Return what drifts, as text."""
+        dynamics = self.model.dynamics
+        if isinstance(dynamics, CommonDynamics):
+            return " + ".join(
+                f"{describe_kernel(kernel, self.time_unit)}, deviation "
+                f"{covar.diagonal().mean().sqrt():.4g}"
+                for kernel, covar in self._components()
+            )
+        if isinstance(dynamics, IndependentDynamics):
+            rates = torch.as_tensor(dynamics.forgetting_rates)
+            deviations = torch.as_tensor(dynamics.variances).sqrt()
+            return (
+                f"of each arm by itself, forgetting rate {_range(rates)} (time in "
+                f"{self.time_unit}), deviation {_range(deviations)}"
+            )
+        assert isinstance(dynamics, VectorDynamics)
+        radius = float(np.abs(np.linalg.eigvals(dynamics.transition)).max())
+        return f"vector autoregression of the arms, largest eigenvalue {radius:.4g} a gap"
+
     def __repr__(self) -> str:
-        return f"{super().__repr__()}\n{self.reason}"
+        return f"{super().__repr__()}\n{self.reason}\n{self.tuning.reason}"
+
+
+class PanelMean(Mean):
+    """The forecast of every arm as a prior mean over rows ``[arm | time]``.
+
+    Mean and season of the arm, and what persists of its state at the end of the log. At times
+    before that, the state is that of the end. It has no parameters.
+
+    Args:
+        fit: The fit.
+    """
+
+    def __init__(self, fit: PanelFit):
+        super().__init__()
+        self._fit = fit
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the means of rows ``... x 2``, ``...``."""
+        times, place = torch.unique(x[..., -1].detach().double().cpu(), return_inverse=True)
+        means = torch.as_tensor(self._fit.predict_arms(times.numpy())[0])
+        arms = x[..., 0].detach().round().long().cpu()
+        mean: Tensor = means[place, arms].to(x)
+        return mean
 
 
 def describe_season(fit: PanelFit) -> str:
@@ -219,22 +363,44 @@ def describe_season(fit: PanelFit) -> str:
     return f"{fit.season.kind} {fit.season.length:.6g} × {fit.time_unit}"
 
 
-def messages_of(fit: FittedPanel, data: PanelData) -> list[str]:
+def _range(values: Tensor) -> str:
+    """Return the median of some numbers, and their range if they differ."""
+    low, middle, high = values.min().item(), values.median().item(), values.max().item()
+    if math.isclose(low, high, rel_tol=1e-9):
+        return f"{middle:.4g}"
+    return f"{middle:.4g} ({low:.3g} to {high:.3g})"
+
+
+def messages_of(fitted: Fitted, cells: Cells, outliers: Sequence[Outlier]) -> list[str]:
     """Return warnings on the reliability of the numbers."""
     messages = []
-    variance = float(fit.covariance.eigenvalues.mean())
-    noise = math.exp(fit.theta[-1])
-    for bound, side in zip(NOISE_RANGE, ("lower", "upper"), strict=True):
-        if math.isclose(noise, bound * variance, rel_tol=1e-3):
-            messages.append(f"The noise variance is at its {side} bound.")
-    longest = max(_correlation_time(component.kernel) for component in fit.components)
-    if data.span < SHORT * longest:
-        messages.append(
-            f"The panel is shorter than {SHORT:g} correlation times of its slowest component "
-            f"({data.span / longest:.2g} of them): what drifts so slowly can hardly be told from "
-            "the means of the arms."
+    if outliers:
+        largest = sorted(outliers, key=lambda each: -abs(each.deviations))[:NAMED_OUTLIERS]
+        named = ", ".join(
+            f"{each.value:.4g} of arm {each.arm} at {each.time:g}" for each in largest
         )
-    if not fit.converged:
+        others = len(outliers) - len(largest)
+        messages.append(
+            f"{len(outliers)} of {cells.num_values} values lie far from what their arm's past "
+            f"predicts, and were drawn in: {named}{f', and {others} more' if others else ''}."
+        )
+    maximum = fitted.maximum
+    if isinstance(maximum.form, CommonForm):
+        own = maximum.form.num_kernel
+        bounds = maximum.form.bounds()[own]
+        for bound, side in zip(bounds, ("lower", "upper"), strict=True):
+            if math.isclose(maximum.theta[own], bound or 0.0, abs_tol=1e-3):
+                messages.append(f"The noise variance is at its {side} bound.")
+        dynamics = maximum.form.dynamics(maximum.theta, 1.0, 1.0)
+        assert isinstance(dynamics, CommonDynamics)
+        longest = max(_correlation_time(kernel) for kernel in dynamics.kernels)
+        if cells.span < SHORT * longest:
+            messages.append(
+                f"The panel is shorter than {SHORT:g} correlation times of its slowest component "
+                f"({cells.span / longest:.2g} of them): what drifts so slowly can hardly be told "
+                "from the means of the arms."
+            )
+    if not maximum.converged:
         messages.append("The maximization did not converge.")
     return [*messages, ESTIMATED]
 

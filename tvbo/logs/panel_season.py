@@ -8,18 +8,13 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from botorch.exceptions.errors import InputDataError
 
-from tvbo.logs.panel_data import PanelData
-from tvbo.logs.panel_evidence import Comparison
-from tvbo.logs.panel_search import FittedPanel
-from tvbo.logs.panel_terms import spectrum
+from tvbo.logs.panel_cells import Cells
+from tvbo.logs.panel_selection import Fitted, PanelSearch
 from tvbo.logs.season import MAX_HARMONICS, PeriodicSeason, Season, SegmentProfile, WorkweekSeason
 from tvbo.spaces.times import duration, parse_timedelta
 
 if TYPE_CHECKING:
     import pandas as pd
-
-MODES = 5
-"""Number of leading modes in which a season is looked for."""
 
 OVERSAMPLING = 8
 """Frequencies of the periodogram for each one that the length of the log resolves."""
@@ -40,8 +35,9 @@ comes twice may be slow drift."""
 
 
 def seasons_of(
-    season: float | Season | Literal["auto"] | None,
-    compared: Comparison,
+    season: float | Season | Literal["auto"],
+    flat: Fitted | None,
+    search: PanelSearch,
     time_unit: str,
     origin: pd.Timestamp | None,
     is_segmented: bool,
@@ -50,8 +46,9 @@ def seasons_of(
     """Return the seasons to compare, in units of time of one gap; none if there can be none.
 
     Args:
-        season: A period or a season in the user's unit of time, ``"auto"``, or None.
-        compared: The panel, with a fit without a season where a period must be looked for.
+        season: A period or a season in the user's unit of time, or ``"auto"``.
+        flat: A fit without a season, where a period must be looked for.
+        search: The panel.
         time_unit: Name of the user's unit.
         origin: Time zero by the calendar, in local time; None if it is not known.
         is_segmented: Whether the panel has independent segments.
@@ -61,12 +58,10 @@ def seasons_of(
         InputDataError: if a given period is longer than half the log, or shorter than two gaps.
         ValueError: if ``season`` is a word other than "auto", or not positive.
     """
-    data, gap = compared.data, compared.gap
-    if season is None:
-        return []
+    cells, gap = search.cells, search.gap
     if isinstance(season, Season):
         given = season.in_unit_of_time(gap)
-        if isinstance(given, WorkweekSeason) and not _has_both(given, data):
+        if isinstance(given, WorkweekSeason) and not _has_both(given, cells):
             messages.append(
                 "The log has only working days, or only weekends: a season of one profile is "
                 "fitted."
@@ -74,32 +69,35 @@ def seasons_of(
             given = _periodic(given.length)
         return [given]
     if season != "auto":
-        return [_given(season, data, gap, is_segmented)]
+        return [_given(season, cells, gap, is_segmented)]
     if is_segmented:
-        ends = {(group.times[0], group.times[-1]) for group in data.groups}
-        if len(ends) > 1 or data.num_times < PERIODS * len(data.groups[0].times):
+        first = np.flatnonzero(cells.starts)
+        last = np.append(first[1:], len(cells.times)) - 1
+        ends = {*zip(cells.times[first], cells.times[last], strict=True)}
+        if len(ends) > 1 or len(first) < PERIODS:
             messages.append(
                 "No season was looked for, since the segments have different ranges of times; "
                 "give `season`, or restart the times with each segment."
             )
             return []
         (start, stop) = ends.pop()
-        count = min(MAX_HARMONICS, len(data.groups[0].times) - 1)
+        count = min(MAX_HARMONICS, int(last[0] - first[0]))
         return [SegmentProfile(stop - start, count, start)]
     unit = duration(time_unit)
-    if unit is None and len(data.lags) > 2:
+    if unit is None and len(cells.lags) > 2:
         messages.append(
             "No season was looked for, since the times have unequal gaps and are no timestamps; "
             "give `season`."
         )
         return []
     if unit is None:
-        return [_periodic(period) for period in find_periods(compared.flat, data)]
+        assert flat is not None
+        return [_periodic(period) for period in find_periods(flat, cells)]
     day = parse_timedelta("day", "1D") / unit / gap
-    fitting = [period for period in (day, 7 * day) if PERIODS * period <= data.span + 1]
+    fitting = [period for period in (day, 7 * day) if PERIODS * period <= cells.span + 1]
     if not fitting:
         messages.append(
-            f"No season was looked for, since the log, {data.span * gap:.4g} × {time_unit} "
+            f"No season was looked for, since the log, {cells.span * gap:.4g} × {time_unit} "
             "long, does not span two days."
         )
     seasons: list[Season] = [_periodic(period) for period in fitting if period >= 4]
@@ -107,36 +105,37 @@ def seasons_of(
         midnight, length = origin.normalize(), seasons[0].length
         monday = (midnight - origin) / (gap * unit) - midnight.dayofweek * length
         week = WorkweekSeason(length, min(WORKWEEK_HARMONICS, int(length / 2)), monday)
-        seasons += [week] if _has_both(week, data) else []
+        seasons += [week] if _has_both(week, cells) else []
     return seasons
 
 
-def find_periods(flat: FittedPanel, data: PanelData) -> list[float]:
-    """Return the periods at which the leading modes have most more power than drift explains.
+def find_periods(flat: Fitted, cells: Cells) -> list[float]:
+    """Return the periods at which a panel has most more power than drift and noise explain.
 
-    The periodogram of each mode is divided by the spectral density of its drift and noise, and
-    summed over modes and the first three harmonics. Which is the period, and whether the log has a
-    season, is for the evidence to say.
+    It is the periodogram of the panel's standardized innovations, each arm's prediction errors by
+    the fit, which is flat where there is no season; summed over the arms and the first three
+    harmonics. Which is the period, and whether the log has a season, is for the evidence to say.
 
     Args:
         flat: A fit without a season.
-        data: A panel of one segment with equal gaps.
+        cells: A panel of one segment with equal gaps.
 
     Returns:
         The largest :data:`PEAKS` peaks, in units of one gap; none if the log is too short for any.
     """
-    modes = flat.covariance.modes[:, -MODES:]
-    (residuals,) = data.residuals(None, flat.coefficients).segments()
-    series = residuals @ modes
+    form, theta = flat.maximum.form, flat.maximum.theta
+    residuals = cells.values - flat.regressors.columns @ flat.maximum.coefficients
+    errors, _, _ = form.filter(residuals, cells.gaps, theta).innovations(
+        form.outputs(residuals, theta)
+    )
+    series = errors.reshape(len(errors), -1)
+    series = series / np.maximum(series.std(axis=0), 1e-300)
     T = len(series)
     # From four periods in the log to four gaps in a period.
     places = np.arange(FOUND_PERIODS * OVERSAMPLING, OVERSAMPLING * T // 4 + 1).astype(int)
     if len(places) == 0:
         return []
-    power = np.abs(np.fft.rfft(series, n=OVERSAMPLING * T, axis=0)) ** 2 / T
-    frequencies = 2 * math.pi * np.arange(len(power)) / (OVERSAMPLING * T)
-    density = spectrum(flat.terms(data).spaces(flat.theta[None]), frequencies)[0, -MODES:]
-    ratio = (power / density.T).sum(1)
+    ratio = (np.abs(np.fft.rfft(series, n=OVERSAMPLING * T, axis=0)) ** 2).mean(1) / T
     total = np.zeros(len(places))
     for j, weight in enumerate(HARMONIC_WEIGHTS, start=1):
         inside = j * places < len(ratio)
@@ -147,14 +146,14 @@ def find_periods(flat: FittedPanel, data: PanelData) -> list[float]:
     return [float(OVERSAMPLING * T / place) for place in peaks[:PEAKS]]
 
 
-def _given(season: float | str, data: PanelData, gap: float, is_segmented: bool) -> Season:
+def _given(season: float | str, cells: Cells, gap: float, is_segmented: bool) -> Season:
     if isinstance(season, str) or not 0 < season < math.inf:
         raise ValueError(f"Expected a period, 'auto' or None as season. Got {season!r}.")
-    longest = math.inf if is_segmented else data.span + 1
+    longest = math.inf if is_segmented else cells.span + 1
     if not 2 <= season / gap <= longest / PERIODS:
         raise InputDataError(
             "Expected a season of at least two gaps between times, and at most half the log. Got "
-            f"a period of {season:g}, with gaps of {gap:g} and a log {data.span * gap:g} long."
+            f"a period of {season:g}, with gaps of {gap:g} and a log {cells.span * gap:g} long."
         )
     return _periodic(season / gap)
 
@@ -163,7 +162,7 @@ def _periodic(period: float) -> PeriodicSeason:
     return PeriodicSeason(period, min(MAX_HARMONICS, int(period / 2)))
 
 
-def _has_both(season: WorkweekSeason, data: PanelData) -> bool:
+def _has_both(season: WorkweekSeason, cells: Cells) -> bool:
     """Return whether a panel has times on working days and on weekends."""
-    weekend = np.concatenate([season.is_weekend(group.times) for group in data.groups])
+    weekend = season.is_weekend(cells.times)
     return bool(weekend.any() and not weekend.all())

@@ -10,23 +10,27 @@ from functools import lru_cache
 from typing import Any
 
 import torch
+from gpytorch.means import ConstantMean
 from torch import Generator, Tensor
 
-from tvbo.evaluation.backtesting.exploration import tune_exploration
 from tvbo.evaluation.backtesting.rivals import (
+    BestOfHour,
     DriftUCB,
     FixedAction,
     LastBest,
+    WeightedMeans,
     d_ucb_discount,
     sw_ucb_window,
 )
-from tvbo.logs import DriftFit, fit_panel
-from tvbo.logs.drift_fit import fit_panel_drift
+from tvbo.kernels import CovarianceMatrixKernel
+from tvbo.logs import DriftFit, PanelFit, fit_panel
+from tvbo.logs.block_length import block_length
 from tvbo.logs.panel_report import describe_season
 from tvbo.optimizers import Optimizer, RandomSearch
 from tvbo.recipes import gp_ucb, r_gp_ucb, tv_gp_ucb
 from tvbo.rounding import argmax
 from tvbo.spaces import FiniteSpace
+from tvbo.spaces.times import duration, parse_timedelta
 
 Algorithm = Callable[[Tensor, Tensor, Generator], Optimizer]
 """Makes an optimizer of a training stretch: its values, ``T x n`` with NaN where there is none, its
@@ -34,10 +38,15 @@ times, ``T``, and a source of randomness. The optimizer's choices are the ``n`` 
 An attribute ``label`` of the callable, if there is one, names it in the verdict."""
 
 LABELS = {
-    "fitted": "TV-GP-UCB with a mean for each arm",
+    "fitted": "the fitted tuner",
+    "untuned": "the fitted tuner with two standard deviations",
     "always_best": "always taking the best arm of training",
     "last_best": "the arm that was last the best",
     "random": "random arms",
+    "best_of_hour": "the best arm of the hour",
+    "weighted_means": "exponentially weighted means",
+    "independent": "AR(1) with noise by arm",
+    "vector": "a ridge VAR(1)",
     "sw_ucb": "SW-UCB",
     "d_ucb": "D-UCB",
     "gp_ucb": "GP-UCB",
@@ -45,6 +54,12 @@ LABELS = {
     "tv_gp_ucb": "TV-GP-UCB with one rate",
 }
 """Names in the verdict of the algorithms that there are."""
+
+ONE_RATE = ("gp_ucb", "r_gp_ucb", "tv_gp_ucb")
+"""Algorithms with one mean, one covariance and one ε for all arms."""
+
+OF_A_PANEL = ("fitted", "untuned", "best_of_hour", "weighted_means", "independent", "vector")
+"""Algorithms that need a panel to learn from."""
 
 
 @dataclass(eq=False)
@@ -59,8 +74,6 @@ class PanelAlgorithm:
     name: str
     horizon: int
     time_unit: str
-    arms: Sequence[str] | None
-    tune_beta: bool
     fit_options: Mapping[str, Any]
     drift: DriftFit | None
 
@@ -70,15 +83,21 @@ class PanelAlgorithm:
 
     def __call__(self, values: Tensor, times: Tensor, generator: Generator) -> Optimizer:
         """Make the optimizer of a training stretch."""
-        if self.name == "fitted":
-            return self._fitted(values, times, generator)
-        if self.name in ("gp_ucb", "r_gp_ucb", "tv_gp_ucb"):
+        if self.name in ONE_RATE:
             return self._with_one_rate(values, times, generator)
+        if self.name in ("fitted", "untuned", "independent", "vector"):
+            return self._fitted(values, times, generator)
         choices = _choices(values)
         space = FiniteSpace(choices)
         if self.name == "always_best":
             means = values.nanmean(dim=0).nan_to_num(nan=-math.inf)
             return FixedAction(space, choices[argmax(means)])
+        if self.name == "weighted_means":
+            return WeightedMeans(space, values, generator)
+        if self.name == "best_of_hour":
+            unit = duration(self.time_unit)
+            day = math.inf if unit is None else parse_timedelta("day", "1D") / unit
+            return BestOfHour(space, values, times, day, generator)
         optimizer: Optimizer
         if self.name == "last_best":
             optimizer = LastBest(space, generator)
@@ -104,41 +123,51 @@ class PanelAlgorithm:
         return optimizer
 
     def _fitted(self, values: Tensor, times: Tensor, generator: Generator) -> Optimizer:
-        """Make TV-GP-UCB with means, season and covariances, of the times without a gap."""
-        options: dict[str, Any] = {"temporal_kernel": "auto", "drop_missing": True}
-        options |= {"time_unit": self.time_unit, **self.fit_options}
-        fit = fit_panel(values, times, **options)
-        settings, self.messages = fit.settings(), [*fit.messages]
-        self.label = LABELS["fitted"]
-        if fit.season is not None:
-            self.label += f", a season ({describe_season(fit)})"
-        if len(fit.temporal_kernels) > 1:
-            self.label += f", {len(fit.temporal_kernels)} time scales"
-        if self.tune_beta:
-            full = ~values.isnan().any(dim=1)
-            tuned = tune_exploration(fit, values[full], times[full])
-            self.messages.append(tuned.reason)
-            settings["beta"] = tuned.beta
-        return tv_gp_ucb(**settings, generator=generator)
+        """Make the tuner of a fitted panel, or of one form of drift alone."""
+        options = {"time_unit": self.time_unit, **self.fit_options}
+        if self.name in ("independent", "vector"):
+            options["temporal_kernel"] = self.name
+        fit = _panel_fit(values, times, **options)
+        self.label = LABELS[self.name]
+        if self.name == "untuned":
+            return fit.optimizer(beta=4.0, generator=generator)
+        if self.name == "fitted":
+            self.messages = [*fit.messages, fit.reason, fit.tuning.reason]
+            season = "" if fit.season is None else f", season ({describe_season(fit)})"
+            self.label += f" ({fit.form}{season})"
+        return fit.optimizer(generator=generator)
 
     def _with_one_rate(self, values: Tensor, times: Tensor, generator: Generator) -> Optimizer:
         """Make an algorithm with one mean, one covariance and one ε for all arms."""
-        arms = None if self.arms is None else tuple(self.arms)
-        fit = self.drift or _drift_of(values, times, self.time_unit, arms)
-        shared: dict[str, Any] = {
-            "choices": _choices(values),
-            "covar_module": fit.covar_module,
-            "mean_module": fit.mean_module,
-            "noise_variance": fit.noise_variance,
-            "generator": generator,
-        }
+        shared: dict[str, Any] = {"choices": _choices(values), "generator": generator}
+        if self.drift is not None:
+            fit = self.drift
+            rate, length = fit.forgetting_rate, fit.block_length * fit.round_length
+            shared |= {"covar_module": fit.covar_module, "mean_module": fit.mean_module}
+            shared |= {"noise_variance": fit.noise_variance}
+        else:
+            exponential = {"temporal_kernel": "exponential", "season": None}
+            panel = _panel_fit(values, times, **{"time_unit": self.time_unit, **exponential})
+            (kernel,), (covariance,) = panel.temporal_kernels, panel.covariances
+            rate = kernel.forgetting_rate.item()
+            step = panel.round_length
+            length = block_length(1 - (1 - rate) ** step, self.horizon) * step
+            # Means that differ are a part of the covariance about one mean.
+            means = panel.arm_means - panel.arm_means.mean()
+            mean = ConstantMean()
+            mean.constant = panel.arm_means.mean()
+            shared |= {
+                "covar_module": CovarianceMatrixKernel(covariance + means.outer(means)),
+                "mean_module": mean.double().requires_grad_(False),
+                "noise_variance": panel.noise_variances.mean().item(),
+            }
         if self.name == "gp_ucb":
             return gp_ucb(**shared)
         if self.name == "tv_gp_ucb":
-            return tv_gp_ucb(forgetting_rate=fit.forgetting_rate, **shared)
+            return tv_gp_ucb(forgetting_rate=rate, **shared)
         # The first block begins one step after the training stretch.
         start = times[-1].item() + _round_length(times)
-        return r_gp_ucb(every=fit.block_length * fit.round_length, start=start, **shared)
+        return r_gp_ucb(every=length, start=start, **shared)
 
 
 def panel_algorithms(
@@ -146,31 +175,27 @@ def panel_algorithms(
     *,
     horizon: int,
     time_unit: str = "1",
-    arms: Sequence[str] | None = None,
-    tune_beta: bool = False,
     fit_options: Mapping[str, Any] | None = None,
     drift: DriftFit | None = None,
 ) -> dict[str, Algorithm]:
     """Return the algorithms that a backtest compares, by name.
 
     Args:
-        names: Names of those wanted; None is all: ``fitted``, ``always_best``, ``last_best``,
-            ``random``, ``sw_ucb``, ``d_ucb``, ``gp_ucb``, ``r_gp_ucb``, ``tv_gp_ucb``.
+        names: Names of those wanted; None is all: ``fitted``, ``untuned``, ``always_best``,
+            ``last_best``, ``random``, ``best_of_hour``, ``weighted_means``, ``independent``,
+            ``vector``, ``sw_ucb``, ``d_ucb``, ``gp_ucb``, ``r_gp_ucb``, ``tv_gp_ucb``.
         horizon: Number of times that are played, to which SW-UCB and D-UCB are tuned as their paper
             says, for one change.
         time_unit: Name of the unit of time, such as ``"5min"``.
-        arms: Names of the arms, for errors.
-        tune_beta: Whether β of ``fitted`` is chosen within the training stretch, by
-            :func:`tvbo.evaluation.tune_exploration`, so that what is played has no part in it.
-        fit_options: Further arguments of :func:`tvbo.logs.fit_panel` for ``fitted``, such as
-            ``origin``; by default drift and season are chosen among its candidates.
-        drift: A fit for the last three, in place of one of each training stretch; then there is no
-            ``fitted``, which would be ``tv_gp_ucb``.
+        fit_options: Further arguments of :func:`tvbo.logs.fit_panel` for ``fitted``, ``untuned``,
+            ``independent`` and ``vector``, such as ``origin``.
+        drift: A fit for the last three, in place of one of each training stretch; then there are
+            none of those that learn from a panel.
 
     Raises:
         ValueError: if there is no name, or one is unknown or stands twice.
     """
-    known = [name for name in LABELS if drift is None or name != "fitted"]
+    known = [name for name in LABELS if drift is None or name not in OF_A_PANEL]
     names = known if names is None else names
     if not names or len(set(names)) < len(names):
         raise ValueError(
@@ -181,16 +206,14 @@ def panel_algorithms(
             near = get_close_matches(name, known, n=1, cutoff=0.4)
             guess = f" Did you mean '{near[0]}'?" if near else ""
             raise ValueError(f"Expected algorithms among {', '.join(known)}. Got '{name}'.{guess}")
-    given = horizon, time_unit, arms, tune_beta, fit_options or {}, drift
+    given = horizon, time_unit, fit_options or {}, drift
     return {name: PanelAlgorithm(name, *given) for name in names}
 
 
-@lru_cache(maxsize=1)
-def _drift_of(
-    values: Tensor, times: Tensor, time_unit: str, arms: tuple[str, ...] | None
-) -> DriftFit:
-    """Fit one rate for all arms of a stretch, once for the three algorithms that have it."""
-    return fit_panel_drift(values, times, time_unit, arms, progress=False)
+@lru_cache(maxsize=4)
+def _panel_fit(values: Tensor, times: Tensor, **options: Any) -> PanelFit:
+    """Fit the panel of a stretch, once for the algorithms that share a fit."""
+    return fit_panel(values, times, **options)
 
 
 def _choices(values: Tensor) -> Tensor:

@@ -73,7 +73,8 @@ def backtest(
 
     At each time that is played each algorithm takes one arm, and observes that arm's value. Its
     regret is the largest value at that time minus this one. Where the chosen arm has no reading,
-    the trial fails and its regret is left out.
+    the trial fails, and counts as the smallest value of that time. Times at which no arm has a
+    reading are left out.
 
     Args:
         values: ``T x n``, larger is better; NaN where there is no reading.
@@ -88,8 +89,8 @@ def backtest(
         starts: Number of starts of each algorithm, which differ in their seeds.
         seed: Seed of the first start.
         block_length: Length of a block of times for standard errors, in units of time; blocks are
-            taken as independent. None is an hour, or the root of the number of times where the
-            times have no unit of pandas.
+            taken as independent. None is twice the time over which differences between algorithms
+            correlate, and at least a day where times have a unit of pandas.
         time_unit: Name of the unit of time, such as ``"5min"``.
         origin: Timestamp of time zero, as of :func:`tvbo.logs.fit_panel`.
         unit: Name of the unit of the values, for the verdict.
@@ -99,8 +100,8 @@ def backtest(
 
     Raises:
         BotorchTensorDimensionError: if shapes do not agree, or an optimizer has other choices.
-        InputDataError: if a value is infinite, times do not increase, a time has no reading at all,
-            an arm has none in training, or a stretch cannot be fitted.
+        InputDataError: if a value is infinite, times do not increase, an arm has no reading in
+            training, or a stretch cannot be fitted.
         ValueError: if a fold is empty, too short or overlaps another one, or a name is unknown.
 
     Example:
@@ -131,7 +132,9 @@ def backtest(
         raise ValueError("Expected no test and no number of folds beside the folds. Got both.")
     _check_folds(parts, T)
     used = sorted({row for fold in parts for rows in fold for row in rows})
-    PanelProblem(values[used], times[used])  # Which checks them.
+    read = ~values.isnan().all(dim=1)
+    kept = [row for row in used if read[row]]
+    PanelProblem(values[kept], times[kept])  # Which checks them.
     for fold in parts:
         unread = values[[*fold.train]].isnan().all(dim=0)
         if unread.any():
@@ -144,14 +147,13 @@ def backtest(
             algorithms,
             horizon=len(parts[0].test),
             time_unit=time_unit,
-            arms=arms,
             fit_options={"origin": origin},
         )
-    stretches = [
-        Stretch(values[[*train]], times[[*train]], times[[*test]], values[[*test]])
-        for train, test in parts
-    ]
-    result = play(
+    stretches = []
+    for fold in parts:
+        known, met = ([row for row in part if read[row]] for part in fold)
+        stretches.append(Stretch(values[known], times[known], times[met], values[met]))
+    return play(
         stretches,
         algorithms,
         range(seed, seed + starts),
@@ -163,8 +165,6 @@ def backtest(
         unit=unit,
         folds=parts,
     )
-    correlated = result.correlation_message()
-    return replace(result, messages=[*result.messages, *([correlated] if correlated else [])])
 
 
 def simulate_backtest(

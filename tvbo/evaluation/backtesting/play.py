@@ -9,7 +9,7 @@ from concurrent.futures import Executor
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import starmap
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError
@@ -18,14 +18,14 @@ from torch import Generator, Tensor
 from tvbo.evaluation.backtesting.algorithms import Algorithm
 from tvbo.evaluation.backtesting.result import BacktestResult
 from tvbo.evaluation.backtesting.rivals import FixedAction
-from tvbo.logs.panel_season import duration
 from tvbo.optimizers import Optimizer
 from tvbo.spaces import FiniteSpace
+from tvbo.spaces.times import duration, parse_timedelta
 from tvbo.terminal import patient_steps
 from tvbo.threads import threads_for
 
-BLOCK = "1h"
-"""Length of a block of times for standard errors, where the times have a unit."""
+DAY = "1D"
+"""Shortest block of times for standard errors, where the times have a unit."""
 
 
 @dataclass(frozen=True)
@@ -93,35 +93,42 @@ def play(
                 made[name].append(optimizer)
     for make in algorithms.values():
         remarks += getattr(make, "messages", [])
-    if block_length is None:
-        block_length = _default_block(stretches[0].times, time_unit, remarks)
-    if not 0 < block_length < math.inf:
+    if block_length is not None and not 0 < block_length < math.inf:
         raise ValueError(f"Expected a finite block_length > 0. Got {block_length}.")
+    unit = duration(time_unit)
+    day = None if unit is None else float(parse_timedelta("day", DAY) / unit)
     regret, chosen = {}, {}
-    jobs = [
-        (optimizer, stretch, seed)
-        for optimizers in made.values()
-        for seed in seeds
-        for optimizer, stretch in zip(optimizers, stretches, strict=True)
-    ]
-    num_runs = len(seeds) * len(stretches)
-    steps = [name for name in algorithms for _ in range(num_runs)]
-    runs = _runs(jobs, executor)
-    with patient_steps(steps, "playing", progress) as begin:
-        for name in algorithms:
-            played = []
-            for _ in range(num_runs):
+    played: dict[str, list[Played]] = {name: [] for name in made}
+    names, count = [*made], len(stretches)
+    for some in (seeds[:2], seeds[2:]):
+        jobs = [
+            (name, (optimizer, stretch, seed))
+            for name in names
+            for seed in some
+            for optimizer, stretch in zip(made[name], stretches, strict=True)
+        ]
+        if not jobs:
+            break
+        runs = _runs([job for _, job in jobs], executor)
+        with patient_steps([name for name, _ in jobs], "playing", progress) as begin:
+            for name, _ in jobs:
                 begin(name)
-                played.append(next(runs))
-            chosen[name], regret[name] = (
-                torch.cat(column).reshape(len(seeds), -1) for column in zip(*played, strict=True)
+                played[name].append(next(runs))
+        # Two starts that are the same stand for all.
+        same = [name for name in names if _are_same(played[name][:count], played[name][count:])]
+        for name in same:
+            del played[name][count:]
+        names = [name for name in names if name not in same]
+    for name, each in played.items():
+        starts = len(each) // count
+        chosen[name] = torch.cat([one.arms for one in each]).reshape(starts, -1)
+        regret[name] = torch.cat([one.regret for one in each]).reshape(starts, -1)
+        unread = sum(one.num_unread for one in each)
+        if unread:
+            remarks.append(
+                f"{unread} of the {regret[name].numel()} choices of {name} were arms without a "
+                "reading at that time; they count as the worst reading."
             )
-            unread = regret[name].isnan().sum()
-            if unread:
-                remarks.append(
-                    f"{unread} of the {regret[name].numel()} choices of {name} were arms without "
-                    "a reading at that time; they are left out."
-                )
     lengths = torch.tensor([len(stretch.times) for stretch in stretches])
     return BacktestResult(
         regret=regret,
@@ -130,18 +137,39 @@ def play(
         fold_of_time=torch.arange(len(stretches)).repeat_interleave(lengths),
         labels={name: _label(name, make, made[name], arms) for name, make in algorithms.items()},
         arms=arms,
-        block_length=block_length,
+        given_block=block_length,
+        day=day,
         time_unit=time_unit,
         messages=remarks,
         **described,
     )
 
 
-def play_once(optimizer: Optimizer, stretch: Stretch, seed: int) -> tuple[Tensor, Tensor]:
-    """Return the arm and the regret at each time of a stretch, both ``S``.
+class Played(NamedTuple):
+    """A stretch that was played.
+
+    Args:
+        arms: The arm at each time, ``S``.
+        regret: ``S``; a choice without a reading counts as the worst reading of that time.
+        num_unread: Number of choices without a reading.
+    """
+
+    arms: Tensor
+    regret: Tensor
+    num_unread: int
+
+
+def _are_same(first: Sequence[Played], others: Sequence[Played]) -> bool:
+    """Return whether the next start after the first one took the same arms."""
+    pairs = zip(first, others, strict=False)
+    return len(others) > 0 and all(torch.equal(a.arms, b.arms) for a, b in pairs)
+
+
+def play_once(optimizer: Optimizer, stretch: Stretch, seed: int) -> Played:
+    """Play a stretch with a copy of an optimizer.
 
     At each time one arm is asked for, and its outcome recorded; a trial of an arm without a reading
-    fails. The optimizer is copied.
+    fails.
     """
     optimizer = deepcopy(optimizer)
     optimizer.generator.manual_seed(seed)
@@ -158,13 +186,17 @@ def play_once(optimizer: Optimizer, stretch: Stretch, seed: int) -> tuple[Tensor
                 optimizer.tell(trial, outcome)
     truth = outcomes if truth is None else truth
     best = truth.nan_to_num(nan=-math.inf).amax(dim=1)
-    return arms, best - truth.gather(1, arms.unsqueeze(1)).squeeze(1)
+    worst = truth.nan_to_num(nan=math.inf).amin(dim=1)
+    taken = truth.gather(1, arms.unsqueeze(1)).squeeze(1)
+    unread = taken.isnan()
+    regret = best - torch.where(unread, worst, taken)
+    return Played(arms, regret, int(unread.sum()))
 
 
 def _runs(
     jobs: Iterable[tuple[Optimizer, Stretch, int]], executor: Executor | None
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Return arms and regret of each job, in order."""
+) -> Iterator[Played]:
+    """Play each job, in order."""
     if executor is None:
         return starmap(play_once, jobs)
     # Bytes, since tensors as they are would pass through shared memory, one open file for each.
@@ -173,25 +205,6 @@ def _runs(
 
 def _play_pickled(job: bytes) -> bytes:
     return pickle.dumps(play_once(*pickle.loads(job)))
-
-
-def _default_block(times: Tensor, time_unit: str, remarks: list[str]) -> float:
-    """Return an hour in the unit of time; where it has none, some rounds, and remark on it."""
-    import pandas as pd
-
-    step = duration(time_unit)
-    gap = times.diff().median().item() if len(times) > 1 else 1.0
-    if step is None:
-        rounds = max(1, round(math.sqrt(len(times))))
-        remarks.append(
-            f"Times have no unit: standard errors are from blocks of {rounds} rounds, taken as "
-            "independent."
-        )
-        return rounds * gap
-    hour: float = pd.Timedelta(BLOCK) / step
-    if hour < gap:
-        remarks.append(f"Steps are longer than {BLOCK}: each time is a block of its own.")
-    return max(hour, gap)
 
 
 def _label(name: str, make: Algorithm, optimizers: Sequence[Optimizer], arms: Sequence[str]) -> str:

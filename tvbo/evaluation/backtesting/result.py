@@ -14,11 +14,16 @@ import torch
 from scipy.special import stdtrit
 from torch import Tensor
 
+from tvbo.logs.paired import correlation_length
+
 if TYPE_CHECKING:
     import pandas as pd
 
-MIN_NAMED_CORRELATION = 0.2
-"""Correlation from one block to the next below which nothing is said of it."""
+FEWEST_BLOCKS = 10
+"""Fewest blocks from which there is a verdict."""
+
+LENGTHS = 2.0
+"""Times over which differences correlate, in a block."""
 
 
 class Estimate(NamedTuple):
@@ -34,13 +39,15 @@ class BacktestResult:
 
     Args:
         regret: By algorithm, the best value at a time minus that of the chosen arm, ``starts x S``
-            over all test stretches, one after another; NaN where the arm had no reading.
+            over all test stretches, one after another; one start where two chose the same arms.
         arms_chosen: By algorithm, the index of the chosen arm, ``starts x S``.
         times: Times that were played, ``S``.
         fold_of_time: Index of the fold of each time, ``S``.
         labels: By algorithm, its name in the verdict.
         arms: Names of the arms.
-        block_length: Length of a block of times, for standard errors, in units of time.
+        given_block: Length of a block of times, for standard errors, in units of time; None is by
+            :attr:`block_length`.
+        day: Length of a day in units of time; None where these have no unit.
         time_unit: Name of the unit of time.
         unit: Name of the unit of the outcomes, or empty.
         folds: Rows of each fold, of training and those played; empty for a simulation.
@@ -56,13 +63,30 @@ class BacktestResult:
     fold_of_time: Tensor
     labels: Mapping[str, str]
     arms: Sequence[str]
-    block_length: float
+    given_block: float | None
+    day: float | None = None
     time_unit: str = "1"
     unit: str = ""
     folds: Sequence[tuple[range, range]] = ()
     simulated: bool = False
     is_undecided: bool = False
     messages: Sequence[str] = field(default_factory=list)
+
+    @cached_property
+    def block_length(self) -> float:
+        """Length of a block in units of time, whose means are taken as independent.
+
+        Twice the time over which the differences that the verdict tells correlate, and at least a
+        day.
+        """
+        if self.given_block is not None:
+            return self.given_block
+        gaps = self.times.diff()
+        step = gaps[gaps > 0].median().item() if (gaps > 0).any() else 1.0
+        gaps_of_rivals = [self._gap(self.subject, other).numpy() for other in self.rivals]
+        longest = max(map(correlation_length, gaps_of_rivals), default=1.0)
+        length = math.ceil(LENGTHS * longest) if longest > 1 else 1
+        return max(length * step, 0.0 if self.day is None else self.day)
 
     @cached_property
     def blocks(self) -> Tensor:
@@ -99,26 +123,36 @@ class BacktestResult:
     @property
     def subject(self) -> str:
         """The algorithm that the verdict is about: ``fitted``, or else the best of all."""
-        best = min(self.results, key=lambda name: self.results[name].mean)
-        return "fitted" if "fitted" in self.results else best
+        if "fitted" in self.regret:
+            return "fitted"
+        return min(self.regret, key=lambda name: self.regret[name].mean().item())
+
+    @property
+    def rivals(self) -> list[str]:
+        """Those that the verdict compares with: ``always_best``, and the best of the others."""
+        own = self.arms_chosen[self.subject]
+        # One that chose the same arms, such as the recipe that was fitted, says nothing.
+        others = [n for n in self.regret if not torch.equal(self.arms_chosen[n], own)]
+        others.sort(key=lambda name: (name != "always_best", self.regret[name].nanmean().item()))
+        return others[:2]
 
     @property
     def verdict(self) -> str:
         """The result in a sentence: the subject, and by how much it is better or worse.
 
-        It is compared with always taking the best arm of training, and with the
-        best of the others that chose other arms. They are told apart at 95 %, by Student's t.
+        Two are told apart at 95 %, by Student's t; there is no verdict from fewer than ten blocks.
         """
         if self.is_undecided:
             return "No verdict: the log says nothing about its drift, so its model decides nothing."
+        count = len(self.blocks.unique())
+        if count < FEWEST_BLOCKS and not self.simulated:
+            return (
+                f"No verdict: the {len(self.times)} times that were played are {count} independent "
+                f"blocks of {self.block_length:.4g} × {self.time_unit}, fewer than {FEWEST_BLOCKS}."
+            )
         subject = self.subject
         mean = self.results[subject].mean
-        own = self.arms_chosen[subject]
-        # One that chose the same arms, such as the recipe that was fitted, says nothing.
-        others = [n for n in self.results if not torch.equal(self.arms_chosen[n], own)]
-        others.sort(key=lambda name: (name != "always_best", self.results[name].mean))
-        chosen = others[:2]
-        parts = [self._compared(subject, other) for other in chosen]
+        parts = [self._compared(subject, other) for other in self.rivals]
         unit = f" {self.unit}" if self.unit else ""
         sentence = "; ".join([f"{self.labels[subject]}, mean regret {mean:.3g}{unit}", *parts])
         if not self.simulated:
@@ -141,29 +175,6 @@ class BacktestResult:
 
     def _gap(self, name: str, other: str) -> Tensor:
         return (self.regret[other] - self.regret[name]).nanmean(dim=0)
-
-    def correlation_message(self) -> str | None:
-        """Return a warning if blocks are too short to be independent, otherwise None."""
-        found: dict[str, float] = {}
-        for other in self.regret:
-            means, _ = _block_means(self._gap(self.subject, other), self.blocks)
-            centered = means - means.mean()
-            correlation = (centered[1:] @ centered[:-1] / centered.square().sum()).item()
-            # NaN of the subject itself, and of one that differs by a constant.
-            if correlation > max(MIN_NAMED_CORRELATION, 2 / math.sqrt(len(means))):
-                found[other] = correlation
-        if not found:
-            return None
-        worst = max(found, key=lambda other: found[other])
-        # Of a first-order autoregression.
-        factor = math.sqrt((1 + found[worst]) / (1 - found[worst]))
-        has_digit = any(character.isdigit() for character in self.time_unit)
-        block = f"{self.block_length:g} {'× ' if has_digit else ''}{self.time_unit}"
-        return (
-            f"Differences correlate from one block of {block} to the next, that to "
-            f"{self.labels[worst]} by {found[worst]:.2f}: its standard error is about {factor:.1f} "
-            "times too small. Longer blocks give a better one."
-        )
 
     def to_frame(self) -> pd.DataFrame:
         """Return a row per algorithm, the best first.
@@ -223,7 +234,7 @@ class BacktestResult:
             "unit": self.unit,
             "time_unit": self.time_unit,
             "num_times": len(self.times),
-            "num_starts": len(self.regret[self.subject]),
+            "num_starts": max(len(regret) for regret in self.regret.values()),
             "block_length": self.block_length,
             "num_blocks": len(self.blocks.unique()),
             "folds": [

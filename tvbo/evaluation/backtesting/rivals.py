@@ -1,4 +1,4 @@
-"""What a backtest compares with that has no model: a fixed arm, the last best, SW-UCB, D-UCB."""
+"""What a backtest compares with that has no model: simple rules, SW-UCB, D-UCB."""
 
 from __future__ import annotations
 
@@ -50,7 +50,27 @@ class FixedAction(Optimizer):
         pass
 
 
-class LastBest(Optimizer):
+class _ArmRule(Optimizer):
+    """A rule that takes the arm with the largest value of an index; trials may stay open."""
+
+    search_space: FiniteSpace
+
+    @property
+    def repeats_open_trials(self) -> bool:
+        """True: trials without an outcome count for nothing."""
+        return True
+
+    def _index(self, t: float) -> Tensor:
+        """Return the index of each arm, ``n``."""
+        raise NotImplementedError
+
+    def _choose(
+        self, search_space: SearchSpace, q: int, t: float, context: Tensor | None
+    ) -> Tensor:
+        return self.search_space.choices[[int(argmax(self._index(t), self.generator))]].clone()
+
+
+class LastBest(_ArmRule):
     """The action whose newest outcome is the largest.
 
     Each action is known by its newest outcome alone, however old that is. One without an outcome
@@ -64,8 +84,6 @@ class LastBest(Optimizer):
         contexts: The contexts to expect, which are ignored.
     """
 
-    search_space: FiniteSpace
-
     def __init__(
         self,
         search_space: FiniteSpace,
@@ -77,16 +95,8 @@ class LastBest(Optimizer):
         self._newest = torch.full((n,), math.inf, dtype=torch.float64)
         self._times = torch.full((n,), -math.inf, dtype=torch.float64)
 
-    @property
-    def repeats_open_trials(self) -> bool:
-        """True: trials without an outcome count for nothing."""
-        return True
-
-    def _choose(
-        self, search_space: SearchSpace, q: int, t: float, context: Tensor | None
-    ) -> Tensor:
-        arm = int(argmax(self._newest, self.generator))
-        return self.search_space.choices[[arm]].clone()
+    def _index(self, t: float) -> Tensor:
+        return self._newest
 
     def _learn(self, trial: Trial, observation: Observations) -> None:
         self._set_newest(trial, observation.Y.item())
@@ -101,7 +111,101 @@ class LastBest(Optimizer):
             self._times[arm] = trial.t
 
 
-class DriftUCB(Optimizer):
+class BestOfHour(_ArmRule):
+    """The arm with the largest mean in training at the same time of day; learns nothing later.
+
+    Args:
+        search_space: The arms.
+        values: ``T x n``, the training values; NaN where there is no reading.
+        times: ``T``.
+        day: Length of a day in units of time.
+        generator: Source of the draws among ties; default a fresh one with seed 0.
+    """
+
+    def __init__(
+        self,
+        search_space: FiniteSpace,
+        values: Tensor,
+        times: Tensor,
+        day: float,
+        generator: Generator | None = None,
+    ):
+        super().__init__(search_space, generator=generator)
+        self.day = day
+        hours = self._hour(times)
+        everywhere = values.nanmean(dim=0)
+        means = [values[hours == hour].nanmean(dim=0) for hour in range(HOURS)]
+        self.means = torch.stack([torch.where(m.isnan(), everywhere, m) for m in means])
+
+    def _hour(self, times: Tensor) -> Tensor:
+        # A time that rounding puts just before the hour is one of that hour.
+        return ((times % self.day) * (HOURS / self.day) + 1e-9).floor().long() % HOURS
+
+    def _index(self, t: float) -> Tensor:
+        return self.means[int(self._hour(torch.tensor(t, dtype=torch.float64)))]
+
+    def _learn(self, trial: Trial, observation: Observations) -> None:
+        pass
+
+
+class WeightedMeans(_ArmRule):
+    """The arm with the largest exponentially weighted mean of its outcomes.
+
+    The mean of an arm moves by a share of the difference to each new outcome, however old the
+    previous one is. The share is the one of :data:`SHARES` that plays the last third of training
+    best. A trial that failed or expired counts for nothing.
+
+    Args:
+        search_space: The arms.
+        values: ``T x n``, the training values; NaN where there is no reading.
+        generator: Source of the draws among ties; default a fresh one with seed 0.
+    """
+
+    def __init__(
+        self, search_space: FiniteSpace, values: Tensor, generator: Generator | None = None
+    ):
+        super().__init__(search_space, generator=generator)
+        cut = 2 * len(values) // 3
+        lost = []
+        for share in SHARES:
+            self.share, self.means = share, _weighted_means(values[:cut], share)
+            total = 0.0
+            for row in values[cut:][~values[cut:].isnan().all(dim=1)]:
+                arm = int(self.means.argmax())
+                worst, best = row[~row.isnan()].aminmax()
+                outcome = row[arm]
+                total += float(best - torch.where(outcome.isnan(), worst, outcome))
+                if not outcome.isnan():
+                    self.means[arm] += share * (outcome - self.means[arm])
+            lost.append(total)
+        self.share = SHARES[lost.index(min(lost))]
+        self.means = _weighted_means(values, self.share)
+
+    def _index(self, t: float) -> Tensor:
+        return self.means
+
+    def _learn(self, trial: Trial, observation: Observations) -> None:
+        arm = int(self.search_space.index(trial.X))
+        self.means[arm] += self.share * (observation.Y.item() - self.means[arm])
+
+
+SHARES = (0.01, 0.03, 0.1, 0.3, 1.0)
+"""Shares of the newest outcome in an exponentially weighted mean that are tried."""
+
+HOURS = 24
+"""Parts of a day that are told apart."""
+
+
+def _weighted_means(values: Tensor, share: float) -> Tensor:
+    """Return the exponentially weighted mean of each arm, ``n``, from the mean of its values."""
+    means = values.nanmean(dim=0)
+    means = torch.where(means.isnan(), means.nanmean(), means)
+    for row in values:
+        means = torch.where(row.isnan(), means, means + share * (row - means))
+    return means
+
+
+class DriftUCB(_ArmRule):
     r"""SW-UCB and D-UCB, rules that forget (Garivier, Moulines, 2011, Sections 3.2 and 3.1).
 
     At time ``t`` it plays the arm with the largest
@@ -132,8 +236,6 @@ class DriftUCB(Optimizer):
             given.
     """
 
-    search_space: FiniteSpace
-
     def __init__(
         self,
         search_space: FiniteSpace,
@@ -163,11 +265,6 @@ class DriftUCB(Optimizer):
         # Times, arms and rewards, of which ``reward_bounds`` are 0 and 1.
         self._outcomes = torch.empty(0, 3, dtype=torch.float64)
 
-    @property
-    def repeats_open_trials(self) -> bool:
-        """True: trials without an outcome count for nothing."""
-        return True
-
     def weights(self, ages: Tensor) -> Tensor:
         """Return the weights of outcomes of some ages, ``n``."""
         return torch.where(ages <= self.window, self.discount**ages, 0.0)
@@ -182,16 +279,13 @@ class DriftUCB(Optimizer):
         counts = torch.bincount(arms.long(), weights, minlength=n)
         return counts, torch.bincount(arms.long(), weights * rewards, minlength=n)
 
-    def _choose(
-        self, search_space: SearchSpace, q: int, t: float, context: Tensor | None
-    ) -> Tensor:
+    def _index(self, t: float) -> Tensor:
         counts, totals = self.weighted_sums(t)
         # Discounted counts sum to less than one after a single outcome.
         log_n = math.log(max(1.0, counts.sum().item()))
         padding = 2.0 if self.discount < 1 else 1.0
         width = padding * (self.exploration * log_n / counts).sqrt()
-        index = torch.where(counts > 0, totals / counts + width, math.inf)
-        return self.search_space.choices[[int(argmax(index, self.generator))]].clone()
+        return torch.where(counts > 0, totals / counts + width, math.inf)
 
     def _forget(self, trial: Trial) -> None:
         row = self.layout.rows(trial.X, trial.t)

@@ -1,0 +1,249 @@
+"""A panel in the units in which it is fitted: gaps, scales, and cells that lie far out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tvbo.logs.season import Season
+from tvbo.quadratic_model import Array
+
+OUTLIER = 8.0
+"""Deviations of a cell from its prediction by its arm's past beyond which it is an outlier."""
+
+TAIL, TAIL_WIDTHS = 0.97, 3.0
+"""Quantile of an arm's distances from its median, and its multiple to which they are limited for
+the scale of the arm."""
+
+SMALLEST_DEVIATION = 1e-3
+"""Smallest deviation that an arm is taken to have, as a share of a typical one."""
+
+MAX_FILLED = 3
+"""Largest length of a panel with empty rows where gaps are long, as a multiple of its rows."""
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A panel, or what means and season leave of it, in one unit.
+
+    Args:
+        values: ``T x n``; NaN where there is none.
+        times: ``T``, in units of the usual gap.
+        gaps: ``T``, index of the gap before each time; -1 where a segment begins.
+        lags: The distinct gaps, in units of the usual one.
+        deviations: ``n``, as by :func:`deviations_of`.
+    """
+
+    values: Array
+    times: Array
+    gaps: NDArray[np.int64]
+    lags: Array
+    deviations: Array
+
+    @classmethod
+    def of(cls, values: Array, times: Array, starts: NDArray[np.bool_]) -> Cells:
+        """Return a panel whose segments begin where ``starts`` is true."""
+        lags, index = np.unique(np.diff(times).round(9)[~starts[1:]], return_inverse=True)
+        gaps = np.full(len(times), -1)
+        gaps[~starts] = index
+        return cls(values, times, gaps, lags, deviations_of(values))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether every arm has a value at every time."""
+        return not bool(np.isnan(self.values).any())
+
+    @property
+    def starts(self) -> NDArray[np.bool_]:
+        """Whether each time begins a segment, ``T``."""
+        begins: NDArray[np.bool_] = self.gaps < 0
+        return begins
+
+    @property
+    def span(self) -> float:
+        """Length of the longest segment."""
+        first = np.flatnonzero(self.starts)
+        last = np.append(first[1:], len(self.times)) - 1
+        return max(1.0, float((self.times[last] - self.times[first]).max()))
+
+    @property
+    def num_values(self) -> int:
+        """Number of values that are observed."""
+        return int((~np.isnan(self.values)).sum())
+
+    def part(self, rows: slice) -> Cells:
+        """Return some successive times, whose first begins a segment.
+
+        Arms with less than two values there have the deviations of the whole.
+        """
+        starts = self.starts[rows].copy()
+        starts[0] = True
+        part = Cells.of(self.values[rows], self.times[rows], starts)
+        few = (~np.isnan(part.values)).sum(0) < 2
+        return replace(part, deviations=np.where(few, self.deviations, part.deviations))
+
+    def at_equal_gaps(self) -> Cells | None:
+        """Return the panel with empty rows where a gap is a multiple of the usual one, or None."""
+        steps = np.round(self.lags)
+        if np.abs(self.lags - steps).max() > 1e-6 or steps.min() < 1:
+            return None
+        if len(self.lags) == 1:
+            return self
+        counts = np.where(self.gaps < 0, 1, steps[self.gaps]).astype(int)
+        if counts.sum() > MAX_FILLED * len(counts):
+            return None
+        places = counts.cumsum() - 1
+        values = np.full((counts.sum(), self.values.shape[1]), np.nan)
+        values[places] = self.values
+        times = np.full(len(values), np.nan)
+        times[places] = self.times
+        for t in np.flatnonzero(np.isnan(times))[::-1]:
+            times[t] = times[t + 1] - 1
+        gaps = np.zeros(len(values), dtype=int)
+        gaps[places[self.starts]] = -1
+        return Cells(values, times, gaps, np.ones(1), self.deviations)
+
+
+@dataclass(frozen=True)
+class Outlier:
+    """A cell that lies far from what the past of its arm predicts.
+
+    Args:
+        time: In the user's unit.
+        arm: Index of the arm.
+        value: The value, in the user's unit.
+        deviations: How many standard deviations of the prediction it lies away.
+    """
+
+    time: float
+    arm: int
+    value: float
+    deviations: float
+
+
+def deviations_of(values: Array) -> Array:
+    """Return the standard deviation of each arm, at least a thousandth of a typical one, ``n``."""
+    read = ~np.isnan(values).all(axis=0)
+    deviations = np.zeros(values.shape[1])
+    deviations[read] = np.nanstd(values[:, read], axis=0)
+    typical = math.sqrt(float((deviations**2).mean()))
+    floored: Array = np.maximum(deviations, SMALLEST_DEVIATION * typical)
+    return floored
+
+
+def typical_range(values: Array) -> tuple[Array, Array]:
+    """Return the centre and the deviation of each arm, with the farthest values drawn in.
+
+    Args:
+        values: ``T x n``; NaN where there is none.
+    """
+    center = np.nanmedian(values, axis=0)
+    distance = values - center
+    limit = TAIL_WIDTHS * np.nanquantile(np.abs(distance), TAIL, axis=0)
+    distance = np.clip(distance, -limit, limit)
+    return center + np.nanmean(distance, axis=0), np.nanstd(distance, axis=0)
+
+
+def draw_in_outliers(
+    cells: Cells, rates: Array, variances: Array, noise: Array
+) -> tuple[Cells, list[tuple[int, int, float]]]:
+    """Return a panel whose outliers are at the limit, and these as row, arm and deviations.
+
+    Each arm is filtered by itself. Of two successive outliers on one side only the first is drawn
+    in: the second shows that the arm has moved.
+
+    Args:
+        cells: The panel, in units of each arm's deviation, about its centre.
+        rates: ρ of each arm per usual gap, ``n``.
+        variances: Variance of what drifts in each arm, ``n``.
+        noise: Noise variance of each arm, ``n``.
+    """
+    values = cells.values.copy()
+    n = values.shape[1]
+    mean, variance, side = np.zeros(n), variances.copy(), np.zeros(n)
+    found: list[tuple[int, int, float]] = []
+    for t, gap in enumerate(cells.gaps):
+        if gap < 0:
+            mean, variance = np.zeros(n), variances.copy()
+        else:
+            decay = np.exp(-0.5 * rates * cells.lags[gap])
+            mean, variance = decay * mean, decay**2 * variance + variances * (1 - decay**2)
+        total = variance + noise
+        error = np.nan_to_num(values[t] - mean)
+        distance = error / np.sqrt(total)
+        beyond = np.where(np.abs(distance) > OUTLIER, np.sign(distance), 0.0)
+        drawn = (beyond != 0) & (beyond != side)
+        for arm in np.flatnonzero(drawn):
+            found.append((t, int(arm), float(distance[arm])))
+        error = np.where(drawn, OUTLIER * beyond * np.sqrt(total), error)
+        values[t] = np.where(drawn, mean + error, values[t])
+        side = np.where(np.isnan(values[t]), side, beyond)
+        gain = np.where(np.isnan(values[t]), 0.0, variance / total)
+        mean, variance = mean + gain * error, variance * (1 - gain)
+    return replace(cells, values=values, deviations=deviations_of(values)), found
+
+
+@dataclass(frozen=True)
+class Regressors:
+    """The functions of time whose coefficients are the means and the season of each arm.
+
+    The prior of the season and what the panel says of it are independent in the modes of a
+    covariance over arms.
+
+    Args:
+        columns: ``T x q``, the first of ones.
+        modes: ``n x n``, the modes as columns.
+        precisions: ``n x q``, prior precisions of the coefficients of the modes, zero of the means.
+        information: ``n x q x q``, about what the panel says of each mode, as a precision.
+        coefficients: ``q x n``, of the arms, where a search begins.
+        num_scales: Number of parameters of the season's prior.
+    """
+
+    columns: Array
+    modes: Array
+    precisions: Array
+    information: Array
+    coefficients: Array
+    num_scales: int
+
+    @property
+    def log_volume(self) -> float:
+        """Log ratio of the widths of the season's posterior and prior (Laplace's method)."""
+        return log_volume(self.information, self.precisions)
+
+    def log_prior(self, coefficients: Array) -> float:
+        """Return the log density of coefficients ``q x n`` less that of a season of zero."""
+        return -0.5 * float((self.precisions.T * (coefficients @ self.modes) ** 2).sum())
+
+    def precision_times(self, coefficients: Array) -> Array:
+        """Return the precision of the prior times coefficients ``q x n``."""
+        product: Array = (self.precisions.T * (coefficients @ self.modes)) @ self.modes.T
+        return product
+
+    def solve_roughly(self, gradient: Array) -> Array:
+        """Return about the coefficients ``q x n`` whose posterior precision gives a gradient."""
+        total = posterior_precision(self.information, self.precisions)
+        solved = np.linalg.solve(total, (gradient @ self.modes).T[..., None])[..., 0]
+        return np.asarray((self.modes @ solved).T, np.float64)
+
+
+def posterior_precision(information: Array, precisions: Array) -> Array:
+    """Return the posterior precisions of the coefficients of each mode, ``n x q x q``."""
+    total: Array = information + precisions[:, None] * np.eye(precisions.shape[1])
+    return total
+
+
+def log_volume(information: Array, precisions: Array) -> float:
+    """Return the log ratio of the widths of posterior and prior, of all coefficients but means."""
+    total = np.linalg.slogdet(posterior_precision(information, precisions))[1]
+    prior = np.log(precisions[:, 1:]).sum(1) + np.log(information[:, 0, 0])
+    return -0.5 * float((total - prior).sum())
+
+
+def columns_of(season: Season | None, times: Array) -> Array:
+    """Return a column of ones and the functions of the season, ``len(times) x q``."""
+    ones = np.ones((len(times), 1))
+    return ones if season is None else np.hstack([ones, season.basis(times)])

@@ -1,0 +1,263 @@
+"""How a panel moves, in the user's units: from time to time, and what is believed of it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.linalg import block_diag
+
+from tvbo.kernels import TemporalKernel
+from tvbo.logs.panel_cells import Cells, columns_of
+from tvbo.logs.season import Season
+from tvbo.logs.state_space import KalmanFilter, StateSpace
+from tvbo.quadratic_model import Array
+
+WINSORIZED = 6.0
+"""Deviations of an outcome from its prediction beyond which it counts as one at this distance."""
+
+
+@dataclass(frozen=True)
+class Dynamics(ABC):
+    """A linear Gaussian model of what drifts in a panel, by one state for all arms."""
+
+    @property
+    @abstractmethod
+    def stationary(self) -> Array:
+        """Covariance of the state before any observation, ``k x k``."""
+
+    @property
+    @abstractmethod
+    def observation(self) -> Array:
+        """The arms as functions of the state, ``n x k``."""
+
+    @property
+    @abstractmethod
+    def noise(self) -> Array:
+        """Noise variance of each arm, ``n``."""
+
+    @abstractmethod
+    def step(self, lag: float) -> tuple[Array, Array]:
+        """Return the transition of the state over a lag, and the covariance of what is new."""
+
+    def space(self, lags: Array) -> StateSpace:
+        """Return the model of all arms together, with transitions over some lags."""
+        steps = [self.step(lag) for lag in lags.tolist()]
+        return StateSpace(
+            np.stack([A for A, _ in steps])[:, None],
+            np.stack([Q for _, Q in steps])[:, None],
+            self.stationary[None],
+            self.observation,
+            self.noise[None],
+        )
+
+
+@dataclass(frozen=True)
+class CommonDynamics(Dynamics):
+    """Temporal kernels that all arms share.
+
+    Args:
+        kernels: Temporal kernel of each component.
+        covariances: ``c x n x n``, covariance of each component over the arms.
+        noise_variance: Noise variance.
+    """
+
+    kernels: list[TemporalKernel]
+    covariances: Array
+    noise_variance: float
+
+    @property
+    def stationary(self) -> Array:
+        """Covariance of the states of all components, arm by arm."""
+        parts = [kernel.stationary_covariance().detach().numpy() for kernel in self.kernels]
+        total = np.zeros((sum(map(len, parts)) * self.covariances.shape[1],) * 2)
+        for number, covariance in enumerate(self.covariances):
+            own = [part * (place == number) for place, part in enumerate(parts)]
+            total += np.kron(covariance, block_diag(*own))
+        return total
+
+    @property
+    def observation(self) -> Array:
+        """The arms as sums over components."""
+        reading = np.concatenate([kernel.observation.numpy() for kernel in self.kernels])
+        return np.asarray(np.kron(np.eye(self.covariances.shape[1]), reading[None]), np.float64)
+
+    @property
+    def noise(self) -> Array:
+        """The same noise variance of each arm."""
+        return np.full(self.covariances.shape[1], self.noise_variance)
+
+    def step(self, lag: float) -> tuple[Array, Array]:
+        """Return the transitions of all components."""
+        age = torch.tensor(lag, dtype=torch.float64)
+        with torch.no_grad():
+            parts = [kernel.transition(age).numpy() for kernel in self.kernels]
+        A = np.kron(np.eye(self.covariances.shape[1]), block_diag(*parts))
+        return A, self.stationary - A @ self.stationary @ A.T
+
+
+@dataclass(frozen=True)
+class IndependentDynamics(Dynamics):
+    """Exponential decay of each arm by itself.
+
+    Args:
+        forgetting_rates: ``n``, ε of each arm.
+        variances: ``n``.
+        noise_variances: ``n``.
+    """
+
+    forgetting_rates: Array
+    variances: Array
+    noise_variances: Array
+
+    @property
+    def stationary(self) -> Array:
+        """Variances of the arms."""
+        return np.diag(self.variances)
+
+    @property
+    def observation(self) -> Array:
+        """The arms, which are the state."""
+        return np.eye(len(self.variances))
+
+    @property
+    def noise(self) -> Array:
+        """Noise variances."""
+        return self.noise_variances
+
+    def step(self, lag: float) -> tuple[Array, Array]:
+        """Return the decay of each arm."""
+        decay = (1 - self.forgetting_rates) ** (lag / 2)
+        return np.diag(decay), np.diag(self.variances * (1 - decay**2))
+
+
+@dataclass(frozen=True)
+class VectorDynamics(Dynamics):
+    """A vector autoregression of the arms.
+
+    Args:
+        transition: ``n x n``, A over one gap.
+        innovation: ``n x n``, Q over one gap.
+        initial: ``n``, variances before any observation.
+        noise_variances: ``n``.
+        gap: The gap; other lags count as the nearest multiple of it.
+    """
+
+    transition: Array
+    innovation: Array
+    initial: Array
+    noise_variances: Array
+    gap: float
+
+    @property
+    def stationary(self) -> Array:
+        """Variances of the arms."""
+        return np.diag(self.initial)
+
+    @property
+    def observation(self) -> Array:
+        """The arms, which are the state."""
+        return np.eye(len(self.initial))
+
+    @property
+    def noise(self) -> Array:
+        """Noise variances."""
+        return self.noise_variances
+
+    def step(self, lag: float) -> tuple[Array, Array]:
+        """Return the transition over as many gaps as are nearest, by repeated squaring."""
+        count = round(lag / self.gap)
+        A, Q = np.eye(len(self.initial)), np.zeros_like(self.innovation)
+        power, fresh = self.transition, self.innovation
+        while count:
+            if count & 1:
+                A, Q = power @ A, power @ Q @ power.T + fresh
+            power, fresh = power @ power, power @ fresh @ power.T + fresh
+            count >>= 1
+        return A, Q
+
+
+@dataclass(frozen=True)
+class Belief:
+    """Gaussian beliefs about the state of a panel, one or several at once.
+
+    Args:
+        mean: ``... x k``.
+        covariance: ``... x k x k``.
+    """
+
+    mean: Array
+    covariance: Array
+
+
+@dataclass(frozen=True)
+class PanelModel:
+    """Means, season and dynamics of the arms, in the user's units.
+
+    Args:
+        dynamics: What drifts.
+        season: The season; None if there is none.
+        coefficients: ``q x n``, of means and season.
+    """
+
+    dynamics: Dynamics
+    season: Season | None
+    coefficients: Array
+
+    def levels(self, times: Array) -> Array:
+        """Return means and season of the arms, ``len(times) x n``."""
+        levels: Array = columns_of(self.season, times) @ self.coefficients
+        return levels
+
+    def filter_panel(self, values: Array, cells: Cells, gap: float) -> Belief:
+        """Return the belief at the last time of a panel, all of whose cells are observed.
+
+        Args:
+            values: ``T x n``; NaN where there is none.
+            cells: The same panel, for its gaps.
+            gap: Unit of its times, in the user's.
+        """
+        model = self.dynamics.space(cells.lags * gap)
+        residuals = (values - self.levels(cells.times * gap))[:, None]
+        filtered = KalmanFilter(model, ~np.isnan(residuals), cells.gaps)
+        _, _, states = filtered.innovations(residuals)
+        return Belief(states[-1, 0], filtered.steps[-1].filtered[0])
+
+    def predict(self, belief: Belief, lag: float) -> Belief:
+        """Return beliefs after a lag."""
+        A, Q = self.dynamics.step(lag)
+        return advance(belief, A, Q)
+
+    def arms(self, belief: Belief) -> tuple[Array, Array]:
+        """Return mean and variance of what drifts in each arm, both ``... x n``."""
+        H = self.dynamics.observation
+        variances = np.einsum("ij,...jk,ik->...i", H, belief.covariance, H, optimize=True)
+        return belief.mean @ H.T, variances.clip(min=0.0)
+
+    def update(self, belief: Belief, arms: NDArray[np.int64], residuals: Array) -> Belief:
+        """Return beliefs after an outcome each, of one arm; those far out are drawn in.
+
+        Args:
+            belief: ``p`` beliefs.
+            arms: ``p``, the arms.
+            residuals: ``p``, outcomes less :meth:`levels`; NaN where there is none.
+        """
+        H = self.dynamics.observation[arms]
+        crossed = (belief.covariance @ H[..., None])[..., 0]
+        variance = (crossed * H).sum(-1) + self.dynamics.noise[arms]
+        limit = WINSORIZED * np.sqrt(variance)
+        errors = np.nan_to_num((residuals - (belief.mean * H).sum(-1)).clip(-limit, limit))
+        gain = np.where(np.isnan(residuals)[..., None], 0.0, crossed / variance[..., None])
+        mean = belief.mean + gain * errors[..., None]
+        return Belief(mean, belief.covariance - gain[..., None] * crossed[..., None, :])
+
+
+def advance(belief: Belief, A: Array, Q: Array) -> Belief:
+    """Return beliefs after a transition A with innovations of covariance Q."""
+    decay = np.diag(A)
+    if np.array_equal(A, np.diag(decay)):
+        return Belief(belief.mean * decay, belief.covariance * np.outer(decay, decay) + Q)
+    return Belief(belief.mean @ A.T, A @ belief.covariance @ A.T + Q)

@@ -1,0 +1,146 @@
+"""Joint maximization of drift, covariances, means and season of a panel."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tvbo.logs.panel_cells import Cells, Regressors
+from tvbo.logs.panel_forms import Form
+from tvbo.logs.state_space import KalmanFilter
+from tvbo.quadratic_model import Array
+
+MAX_ROUNDS, MAX_ITERATIONS, ROUND = 20, 60, 20
+"""Largest numbers of rounds and of iterations in each, and the gain below which there is no further
+round, as a multiple of that of an iteration."""
+
+MAX_SOLVES, SOLVED = 60, 1e-8
+"""Iterations of conjugate gradients, and the relative residual at which they end."""
+
+
+@dataclass(frozen=True)
+class Maximum:
+    """The maximum of the penalized likelihood of a form of drift.
+
+    Args:
+        form: The form.
+        theta: Its parameters.
+        coefficients: ``q x n``, of means and season.
+        objective: Log likelihood plus the log densities of the priors.
+        converged: Whether the search converged.
+    """
+
+    form: Form
+    theta: Array
+    coefficients: Array
+    objective: float
+    converged: bool
+
+
+def maximize(
+    form: Form,
+    cells: Cells,
+    regressors: Regressors,
+    coefficients: Array,
+    theta: Array | None = None,
+    enough: float = 1e-4,
+    num_held: int = 0,
+    num_rounds: int = MAX_ROUNDS,
+) -> Maximum:
+    """Maximize the penalized likelihood over a form's parameters, and means and season.
+
+    Given the parameters the coefficients solve a linear system; given those, the parameters are
+    searched by L-BFGS. Each round increases the same objective.
+
+    Args:
+        form: The form of drift.
+        cells: The panel, in units of each arm's deviation.
+        regressors: The functions of means and season.
+        coefficients: ``q x n``, at which the search starts.
+        theta: Parameters at which it starts; None are the form's own.
+        enough: Gain in log density of an iteration below which the search ends.
+        num_held: Number of first parameters that stay as they are.
+        num_rounds: Largest number of rounds.
+    """
+    from scipy.optimize import minimize
+
+    theta = form.start if theta is None else theta
+    bounds = form.bounds()
+    low = np.array([-math.inf if each is None else each for each, _ in bounds])
+    high = np.array([math.inf if each is None else each for _, each in bounds])
+    theta = theta.clip(low, high)
+    for i in range(num_held):
+        bounds[i] = (theta[i], theta[i])
+    best, converged = -math.inf, False
+    scale = float(cells.num_values)
+    for _ in range(num_rounds):
+        residuals = cells.values - regressors.columns @ coefficients
+
+        def descent(point: Array, residuals: Array = residuals) -> tuple[float, Array]:
+            filtered = form.filter(residuals, cells.gaps, point)
+            gradient = filtered.gradient(form.outputs(residuals, point))
+            prior, by_prior = form.log_prior(point)
+            chained = form.chain(point, gradient, cells.gaps)
+            return -(gradient.log_likelihood + prior), -(chained + by_prior)
+
+        result = minimize(
+            descent,
+            theta,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=bounds,
+            options={
+                "maxiter": MAX_ITERATIONS,
+                "ftol": enough / scale,
+                "gtol": 1e-3,
+                "maxcor": 20,
+            },
+        )
+        theta = result.x
+        filtered = form.filter(residuals, cells.gaps, theta)
+        coefficients = solve(form, filtered, cells, regressors, theta, coefficients)
+        residuals = cells.values - regressors.columns @ coefficients
+        value = filtered.log_likelihood(form.outputs(residuals, theta))
+        value += form.log_prior(theta)[0] + regressors.log_prior(coefficients)
+        converged = value - best < ROUND * enough
+        best = max(best, value)
+        if converged:
+            break
+    return Maximum(form, theta, coefficients, best, converged)
+
+
+def solve(
+    form: Form,
+    filtered: KalmanFilter,
+    cells: Cells,
+    regressors: Regressors,
+    theta: Array,
+    start: Array,
+) -> Array:
+    """Return the coefficients of means and season at the maximum, by conjugate gradients."""
+    columns = regressors.columns
+    missing = np.isnan(cells.values)
+
+    def information(values: Array) -> Array:
+        outputs = form.outputs(np.where(missing, np.nan, values), theta)
+        weighted = form.arms(filtered.precision_times(outputs), theta)
+        product: Array = columns.T @ weighted
+        return product
+
+    residual = information(cells.values - columns @ start) - regressors.precision_times(start)
+    solution, scaled = start, regressors.solve_roughly(residual)
+    direction, size = scaled, float((residual * scaled).sum())
+    enough = SOLVED * size
+    for _ in range(MAX_SOLVES):
+        if size <= enough or size < 1e-12:
+            break
+        product = information(columns @ direction) + regressors.precision_times(direction)
+        step = size / float((direction * product).sum())
+        solution = solution + step * direction
+        residual = residual - step * product
+        scaled = regressors.solve_roughly(residual)
+        before, size = size, float((residual * scaled).sum())
+        direction = scaled + size / before * direction
+    return solution

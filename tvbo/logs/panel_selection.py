@@ -1,0 +1,448 @@
+"""The forms of drift and seasons of a panel: first estimates, maxima, and which is taken."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import chdtri
+
+from tvbo.logs.forms import CANDIDATES, Candidate
+from tvbo.logs.paired import mean_and_error
+from tvbo.logs.panel_cells import (
+    Cells,
+    Regressors,
+    columns_of,
+    log_volume,
+    posterior_precision,
+)
+from tvbo.logs.panel_dynamics import PanelModel
+from tvbo.logs.panel_forms import CommonForm, Form, IndependentForm, VectorForm
+from tvbo.logs.panel_maximize import Maximum, maximize
+from tvbo.logs.season import Season
+from tvbo.quadratic_model import Array
+
+INDEPENDENT, VECTOR = IndependentForm.name, VectorForm.name
+
+LEAST_CORRELATION = 0.2
+"""Mean correlation of successive residuals from which the covariance is estimated by them; with
+less, the error of that estimate exceeds what the noise adds."""
+
+SMALLEST_START = 1e-3
+"""Smallest eigenvalue of the first estimate of that covariance, as a share of the largest."""
+
+SHRINKAGES = np.geomspace(1.0, 1e5, 40)
+"""Weights of the prior of a vector autoregression that are compared."""
+
+ROUGH_ROUNDS = 2
+"""Largest number of rounds of a search whose result is compared or continued."""
+
+SECANTS, ROUGH_PROFILE = 6, 1e-3
+"""Largest number of rates at each end of an interval, and the gain at which their search ends."""
+
+FAR = 4.0
+"""Standardized innovations are limited to this for the first estimates of their covariance."""
+
+AMPLITUDES = (math.log(1e-4), math.log(1e3))
+"""Range of the logarithm of a season's variance, where the covariance over arms has the power of
+the season's."""
+
+SMALLEST_WEIGHT = 1e-9
+"""Smallest share of a function in the prior variance of a season."""
+
+LEAST_KEPT = 0.1
+"""Smallest share of an estimate that a prior leaves."""
+
+MAX_VECTOR_ARMS = 100
+"""Largest number of arms for which a vector autoregression is compared: its parameters, and the
+time of its search, grow with the square."""
+
+MAX_DENSE_STATES = 120
+"""Largest number of states of arms together for which forms with more than one state are compared
+where cells are missing."""
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A form of drift with a season or without, at its maximum.
+
+    Args:
+        name: Name of the form.
+        season: The season in units of the usual gap; None if there is none.
+        maximum: The maximum.
+        regressors: The functions of means and season.
+        num_parameters: Number of parameters that BIC counts.
+    """
+
+    name: str
+    season: Season | None
+    maximum: Maximum
+    regressors: Regressors
+    num_parameters: int
+
+    def evidence(self, num_values: int) -> float:
+        """Return the log marginal likelihood over the season less the penalty of BIC."""
+        penalty = 0.5 * self.num_parameters * math.log(num_values)
+        return self.maximum.objective + self.regressors.log_volume - penalty
+
+
+class PanelSearch:
+    """The fits of a panel.
+
+    Args:
+        cells: The panel about the centre of each arm, in a unit in which arms have a mean variance
+            of one, with outliers drawn in.
+        candidates: Forms of drift that all arms share.
+        gap: The usual gap, in the user's unit of time.
+        whole: Fits of the whole panel, where this is a part of it: their maxima are where searches
+            begin, and their priors of a season are kept.
+    """
+
+    def __init__(
+        self,
+        cells: Cells,
+        candidates: Sequence[Candidate],
+        gap: float,
+        whole: PanelSearch | None = None,
+    ):
+        self.cells, self.gap, self.whole = cells, gap, whole
+        self.regular = cells.at_equal_gaps()
+        self.candidates = {candidate.name: candidate for candidate in candidates}
+        self.target = cells.deviations**2
+        # The same prior for all forms and seasons, so that they can be compared.
+        _, shrinkage = first_covariance(cells)
+        self.weight = prior_weight(len(cells.values), shrinkage)
+        self.fits: dict[tuple[str, Season | None], Fitted] = {}
+
+    def polish(self, fitted: Fitted, enough: float) -> Fitted:
+        """Continue the search of a fit until an iteration gains less than ``enough``."""
+        cells = self.regular if fitted.name == VECTOR else self.cells
+        assert cells is not None
+        found = fitted.maximum
+        maximum = maximize(
+            found.form, cells, fitted.regressors, found.coefficients, found.theta, enough
+        )
+        return replace(fitted, maximum=maximum)
+
+    def fit(self, name: str, season: Season | None, enough: float) -> Fitted:
+        """Fit a form of drift with a season or without, from first estimates.
+
+        Args:
+            name: Name of the form.
+            season: The season.
+            enough: Gain in log density of an iteration below which the search ends.
+        """
+        if (name, season) in self.fits:
+            return self.fits[name, season]
+        base, cells = CANDIDATES[0].name, self.regular if name == VECTOR else self.cells
+        assert cells is not None
+        if self.whole is None and name == base and season is None:
+            fitted = self._maximize(name, cells, None, mean_regressors(cells), None, enough)
+        elif self.whole is None and name == base:
+            assert season is not None
+            fitted = self._about(season, self.fit(name, None, enough), enough)
+        else:
+            # All forms and parts have the prior of the season that exponential decay has.
+            start = self.fit(base, season, enough) if self.whole is None else None
+            if self.whole is not None:
+                start = self.whole.fits[name, season]
+            assert start is not None
+            columns, shared = columns_of(season, cells.times), start.regressors
+            information = shared.information * len(cells.values) / len(shared.columns)
+            regressors = replace(
+                shared,
+                columns=columns,
+                coefficients=start.maximum.coefficients,
+                information=information,
+            )
+            fitted = self._maximize(name, cells, season, regressors, start, enough)
+        self.fits[name, season] = fitted
+        return fitted
+
+    def settle(self, season: Season, enough: float) -> None:
+        """Estimate the prior of a season once more, about the drift with it."""
+        base = CANDIDATES[0].name
+        self.fits[base, season] = self._about(season, self.fit(base, season, enough), enough)
+
+    def _about(self, season: Season, start: Fitted, enough: float) -> Fitted:
+        """Fit exponential decay with a season whose prior is that given another fit."""
+        regressors = season_regressors(self.cells, season, start.maximum)
+        return self._maximize(start.name, self.cells, season, regressors, start, enough)
+
+    def _maximize(
+        self,
+        name: str,
+        cells: Cells,
+        season: Season | None,
+        regressors: Regressors,
+        start: Fitted | None,
+        enough: float,
+    ) -> Fitted:
+        """Fit a form of drift with given regressors, from another fit or first estimates."""
+        coefficients = regressors.coefficients
+        residuals = replace(cells, values=cells.values - regressors.columns @ coefficients)
+        n = cells.values.shape[1]
+        theta = None if start is None or start.name != name else start.maximum.theta
+        form: Form
+        if name == INDEPENDENT:
+            form, count = IndependentForm(residuals), 3 * n
+        elif name == VECTOR:
+            own = self.fit(INDEPENDENT, season, enough)
+            form, count, theta = vector_form(residuals, own.maximum.theta), 0, None
+        else:
+            form = self._common(name, residuals, start)
+            count = form.num_kernel + 1
+            if theta is not None:
+                theta = np.append(theta[:count], form.start[count:])
+        maximum = maximize(
+            form, cells, regressors, coefficients, theta, enough, num_rounds=ROUGH_ROUNDS
+        )
+        return Fitted(name, season, maximum, regressors, count + n + regressors.num_scales)
+
+    def _common(self, name: str, residuals: Cells, start: Fitted | None) -> CommonForm:
+        """Return a form that all arms share, from the covariance of a fit or a first estimate."""
+        if start is not None and isinstance(start.maximum.form, CommonForm):
+            covariance = start.maximum.form.covariance_at(start.maximum.theta)
+        else:
+            covariance = first_covariance(residuals)[0]
+        noise = 0.1 * float((residuals.deviations**2).mean())
+        kernels = self.candidates[name].kernels()
+        return CommonForm(name, kernels, residuals, covariance, self.weight, noise, self.target)
+
+    def rate_interval(self, fitted: Fitted, level: float) -> tuple[float, float] | None:
+        """Return the profile likelihood interval of ε in the user's unit of time, or None.
+
+        It is of exponential decay that all arms share. Everything else is maximized again at each
+        rate, on both sides until the likelihood has fallen by half the quantile of chi squared.
+
+        Args:
+            fitted: The fit, at its maximum.
+            level: Confidence.
+        """
+        form, found = fitted.maximum.form, fitted.maximum
+        if not isinstance(form, CommonForm) or form.name != CANDIDATES[0].name:
+            return None
+        if form.num_kernel != 1:
+            return None
+        target = math.sqrt(float(chdtri(1, 1 - level)) / 2)
+        ends = []
+        for sign in (-1.0, 1.0):
+            low, high = form.bounds()[0]
+            assert low is not None
+            assert high is not None
+            step, at, theta = 0.2, 0.0, found.theta
+            for _ in range(SECANTS):
+                theta = theta.copy()
+                theta[0] = np.clip(found.theta[0] + sign * step, low, high)
+                held = maximize(
+                    form, self.cells, fitted.regressors, found.coefficients, theta, ROUGH_PROFILE, 1
+                )
+                theta, at = held.theta, abs(theta[0] - found.theta[0])
+                root = math.sqrt(max(found.objective - held.objective, 1e-12))
+                if abs(root - target) < 0.02 * target or theta[0] in (low, high):
+                    break
+                # The root of the fall is nearly linear in the logarithm of the rate.
+                step = at * min(4.0, target / root)
+            rate = math.exp(found.theta[0] + sign * at)
+            ends.append(-math.expm1(-rate / self.gap))
+        return ends[0], ends[1]
+
+    def model(self, fitted: Fitted, unit: float, center: Array) -> PanelModel:
+        """Return a fit in the user's units.
+
+        Args:
+            fitted: The fit.
+            unit: Unit of the values.
+            center: ``n``, what was subtracted from each arm before.
+        """
+        maximum = fitted.maximum
+        coefficients = maximum.coefficients * unit
+        coefficients[0] += center
+        season = fitted.season
+        return PanelModel(
+            maximum.form.dynamics(maximum.theta, unit**2, self.gap),
+            None if season is None else season.in_unit_of_time(1 / self.gap),
+            coefficients,
+        )
+
+
+def prefer(scores: dict[str, Array]) -> tuple[str, str]:
+    """Return the form that predicts best from one arm at a time, and why.
+
+    The first one stays unless another one is better by more than two standard errors.
+
+    Args:
+        scores: Log densities of the last part of the log at each time, by form.
+    """
+    first = next(iter(scores))
+    best = max((name for name in scores if name != first), key=lambda name: scores[name].mean())
+    gain, error = mean_and_error(scores[best] - scores[first])
+    chosen = best if gain > 2 * error else first
+    word = "better" if gain >= 0 else "worse"
+    return chosen, (
+        f"from one arm at a time, {best} predicts all arms {word} by {abs(gain):.3g} ± {error:.2g} "
+        f"nats a time, so that {chosen} is taken"
+    )
+
+
+def vector_form(residuals: Cells, theta: Array) -> VectorForm:
+    """Return a vector autoregression about the independent form, by empirical Bayes.
+
+    Args:
+        residuals: The panel about means and season.
+        theta: Parameters of the independent form.
+    """
+    form = IndependentForm(residuals)
+    filtered = form.filter(residuals.values, residuals.gaps, theta)
+    errors, _, states = filtered.innovations(form.outputs(residuals.values, theta))
+    precision = np.stack([step.precision[:, 0, 0] for step in filtered.steps])
+    errors = (errors[:, :, 0] * np.sqrt(precision)).clip(-FAR, FAR)
+    follows = residuals.gaps[1:] >= 0
+    _, variances, _ = form.parts(theta)
+    X = (states[:-1, :, 0] / np.sqrt(variances))[follows]
+    W = errors[1:][follows]
+    eigenvalues, vectors = np.linalg.eigh(X.T @ X)
+    eigenvalues = eigenvalues.clip(min=0.0)[:, None]
+    projected = ((vectors.T @ (X.T @ W)) ** 2).sum(1)[:, None]
+    kept = SHRINKAGES / (SHRINKAGES + eigenvalues)
+    evidence = 0.5 * W.shape[1] * np.log(kept) + 0.5 * projected * kept / SHRINKAGES
+    shrinkage = float(SHRINKAGES[evidence.sum(0).argmax()])
+    covariance, share = ledoit_wolf(W)
+    deviation = np.sqrt(np.diag(covariance))
+    correlation = covariance / np.outer(deviation, deviation)
+    weight = prior_weight(len(W), share)
+    ridge = np.linalg.solve(X.T @ X + shrinkage * np.eye(X.shape[1]), X.T @ W)
+    return VectorForm(
+        residuals, form, theta, shrinkage, weight, correlation, np.asarray(ridge.T, np.float64)
+    )
+
+
+def mean_regressors(cells: Cells) -> Regressors:
+    """Return the functions of means alone.
+
+    Args:
+        cells: The panel.
+    """
+    columns = columns_of(None, cells.times)
+    coefficients = np.nanmean(cells.values, axis=0)[None]
+    centered = replace(cells, values=cells.values - coefficients)
+    form = IndependentForm(centered)
+    rates, variances, noise = form.parts(form.start)
+    decay = np.exp(-0.5 * rates)
+    density = noise + variances * (1 - decay**2) / (1 - decay) ** 2
+    information = (~np.isnan(cells.values)).sum(0) / density
+    n = cells.values.shape[1]
+    return Regressors(
+        columns, np.eye(n), np.zeros((n, 1)), information[:, None, None], coefficients, 0
+    )
+
+
+def season_regressors(cells: Cells, season: Season, base: Maximum) -> Regressors:
+    r"""Return the functions of means and season, with prior variances by empirical Bayes.
+
+    A function of the season has in mode ``i`` the prior variance :math:`g w_j \lambda_i^b`, with
+    :math:`\lambda_i` the mode's variance and :math:`w` the shape of the season. Amplitude, power
+    and shape maximize the marginal likelihood of the modes, given drift and noise.
+
+    Args:
+        cells: The panel.
+        season: The season, in units of the usual gap.
+        base: A maximum with exponential decay.
+    """
+    form, theta = base.form, base.theta
+    assert isinstance(form, CommonForm)
+    columns = columns_of(season, cells.times)
+    eigenvalues, modes, filtered = form.mode_filter(theta, cells)
+    series = filled_in(cells) @ modes
+
+    def white(values: Array) -> Array:
+        errors, _, _ = filtered.innovations(values[:, :, None])
+        return errors[:, :, 0] * np.sqrt(
+            np.stack([each.precision[:, 0, 0] for each in filtered.steps])
+        )
+
+    whitened = np.stack(
+        [white(np.broadcast_to(column[:, None], series.shape)) for column in columns.T], axis=-1
+    )
+    information = np.einsum("tij,tik->ijk", whitened, whitened, optimize=True)
+    projected = np.einsum("tij,ti->ij", whitened, white(series), optimize=True)
+    logs = np.log(eigenvalues)
+
+    def prior(point: Array) -> Array:
+        weights = season.weights(point[2:]).clip(min=SMALLEST_WEIGHT)
+        precisions = np.zeros(projected.shape)
+        precisions[:, 1:] = np.exp(-point[0] - point[1] * logs)[:, None] / weights
+        return precisions
+
+    def solve(precisions: Array) -> Array:
+        total = posterior_precision(information, precisions)
+        return np.asarray(np.linalg.solve(total, projected[..., None])[..., 0], np.float64)
+
+    def descent(point: Array) -> float:
+        precisions = prior(point)
+        explained = 0.5 * float((projected * solve(precisions)).sum())
+        return -explained - log_volume(information, precisions)
+
+    from scipy.optimize import minimize
+
+    start = [math.log(0.3), 1.0, *season.shape]
+    bounds = [AMPLITUDES, (0.0, 2.0), *season.shape_bounds]
+    precisions = prior(minimize(descent, start, method="L-BFGS-B", bounds=bounds).x)
+    coefficients = (modes @ solve(precisions)).T
+    return Regressors(columns, modes, precisions, information, coefficients, len(start))
+
+
+def filled_in(residuals: Cells) -> Array:
+    """Return a panel ``T x n`` in which cells without a value are between their neighbours.
+
+    Arms without any are zero.
+    """
+    if residuals.is_full:
+        return residuals.values
+    places = np.arange(len(residuals.values))
+    filled = np.zeros(residuals.values.shape)
+    for i, arm in enumerate(residuals.values.T):
+        read = ~np.isnan(arm)
+        if read.any():
+            filled[:, i] = np.interp(places, places[read], arm[read])
+    return filled
+
+
+def prior_weight(num_times: int, shrinkage: float) -> float:
+    """Return the weight of a prior, in steps of time, that shrinks by a share."""
+    return max(1.0, num_times * shrinkage / max(1 - shrinkage, LEAST_KEPT))
+
+
+def ledoit_wolf(rows: Array) -> tuple[Array, float]:
+    """Return the covariance of rows, shrunk as by Ledoit and Wolf (2004), and by what share."""
+    # Imported here since importing scikit-learn takes a second.
+    from sklearn.covariance import LedoitWolf
+
+    found = LedoitWolf().fit(rows)
+    return found.covariance_, float(found.shrinkage_)
+
+
+def first_covariance(residuals: Cells) -> tuple[Array, float]:
+    """Return a covariance over arms by residuals at successive times, and a share of shrinkage.
+
+    The covariance of the sums of successive residuals less that of their differences is four times
+    their symmetric lagged covariance, which independent noise does not enter. Where successive
+    residuals hardly depend on one another, it is the covariance of the residuals. Cells without a
+    value have those between their neighbours.
+
+    Args:
+        residuals: The panel about means and season.
+    """
+    rows = filled_in(residuals)
+    follows = ~residuals.starts[1:]
+    later, earlier = rows[1:][follows], rows[:-1][follows]
+    sums, _ = ledoit_wolf(later + earlier)
+    differences, shrinkage = ledoit_wolf(later - earlier)
+    lagged, variance = 0.25 * (sums - differences), float(rows.var(axis=0).mean())
+    if np.trace(lagged) < LEAST_CORRELATION * variance * len(lagged):
+        return ledoit_wolf(rows)[0] + SMALLEST_START * variance * np.eye(len(lagged)), shrinkage
+    eigenvalues, modes = np.linalg.eigh(lagged)
+    eigenvalues = eigenvalues.clip(min=SMALLEST_START * eigenvalues.max())
+    return (modes * eigenvalues) @ modes.T, shrinkage
