@@ -1,4 +1,4 @@
-r"""Which form of drift the evidence of a panel picks, on panels drawn from each form.
+r"""Which form of drift a fit of a panel picks, on panels drawn from each form.
 
 Panels of 50 arms at 500 times, drawn from exponential decay, Matérn-3/2, two exponential decays and
 a strict season with exponential decay, with parameters that differ from panel to panel. A choice is
@@ -73,13 +73,10 @@ def draw(form: str, seed: int, arms: int = ARMS, times: int = TIMES) -> torch.Te
 
 
 def pick(job: tuple[str, int]) -> tuple[str, str]:
-    """Return the form of a panel, and what its evidence picks."""
+    """Return the form of a panel, and what its fit picks."""
     form, seed = job
-    fit = fit_panel(
-        draw(form, seed), torch.arange(TIMES, dtype=torch.float64), temporal_kernel="auto"
-    )
-    name = fit.evidence[fit.chosen].temporal_kernel
-    return form, name if fit.season is None else f"{name} + season"
+    fit = fit_panel(draw(form, seed), torch.arange(TIMES, dtype=torch.float64))
+    return form, fit.form if fit.season is None else f"{fit.form} + season"
 
 
 def main() -> None:

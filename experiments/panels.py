@@ -23,11 +23,10 @@ from experiments.data.metr_la import metr_la
 from experiments.data.traffic import TrafficDays, traffic
 from experiments.plots.regret import plot_regret_panels
 from experiments.spread import spread
-from tvbo.evaluation.backtesting.exploration import play_tv_gp_ucb, tune_exploration
-from tvbo.logs import fit_panel
+from tvbo.logs import PanelFit, fit_panel
 
 NAME = "panels"
-FITTED, LAST_BEST, RANDOM = "TV-GP-UCB, fitted", "best arm a step ago, always", "random"
+FITTED, LAST_BEST, RANDOM = "fitted tuner", "best arm a step ago, always", "random"
 NUM_SENSORS = 50
 METR_LA, METR_LA_LATER, INTEL, TRAFFIC = (
     "METR-LA",
@@ -71,7 +70,7 @@ def panels(
     progress: bool = True,
     executor: Executor | None = None,
 ) -> Reproduction:
-    """Play TV-GP-UCB with the model of a panel, beside rules without a model.
+    """Play the tuner of a fitted panel, beside rules without a model.
 
     Model and multiplier of the deviation are chosen on the training stretch; the test stretch is
     played once. The best arm a step ago is that of all arms, which no tuner knows.
@@ -165,11 +164,9 @@ def _job(
         values,
         times,
         segments=segments,
-        temporal_kernel="auto",
         time_unit=panel.time_unit,
         origin=panel.origin,
     )
-    exploration = tune_exploration(fit, values, times, segments=segments)
     regret = {}
     for name, parts in stretches.items():
         rules: dict[str, list[Tensor]] = {}
@@ -177,7 +174,7 @@ def _job(
             best = part.values.amax(dim=1)
             last = part.before.argmax(dim=1, keepdim=True)
             found = {
-                FITTED: play_tv_gp_ucb(fit, exploration.beta, part.values, part.times),
+                FITTED: _play(fit, part),
                 BEST_OF_TRAINING: best - part.values[:, panel.best_arm],
                 LAST_BEST: best - part.values.gather(1, last).squeeze(1),
                 RANDOM: best - part.values.mean(dim=1),
@@ -186,8 +183,19 @@ def _job(
                 rules.setdefault(rule, []).append(rows)
         together = {rule: torch.stack(rows) for rule, rows in rules.items()}
         regret[name] = together if name == TRAFFIC else {r: x[0] for r, x in together.items()}
-    chosen = {"model": fit.reason, "multiplier": exploration.multiplier}
+    chosen = {"model": fit.reason, "multiplier": fit.tuning.multiplier}
     return regret, chosen
+
+
+def _play(fit: PanelFit, stretch: Stretch) -> Tensor:
+    """Return the regret of the tuner of a fit at each time, ``T``."""
+    tuner, arms = fit.optimizer(), []
+    for t, row in zip(stretch.times.tolist(), stretch.values, strict=True):
+        trial = tuner.ask(t=t)
+        arms.append(int(trial.X))
+        tuner.tell(trial, row[arms[-1]].item())
+    taken = stretch.values.gather(1, torch.tensor(arms).unsqueeze(1)).squeeze(1)
+    return stretch.values.amax(dim=1) - taken
 
 
 def _claims(regret: dict[str, dict[str, Tensor]], mornings: dict[str, Tensor]) -> list[Claim]:

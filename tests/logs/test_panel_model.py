@@ -1,4 +1,4 @@
-"""The model of a panel by modes against dense Gaussian processes."""
+"""The likelihood, forecast and tuner of a panel against dense Gaussian processes."""
 
 import math
 
@@ -6,131 +6,256 @@ import numpy as np
 import pytest
 import torch
 
-from tvbo.kernels import (
-    SeasonalKernel,
-    TemporalKernel,
-    TemporalMaternKernel,
-)
+from tvbo.kernels import SeasonalKernel, TemporalMaternKernel
+from tvbo.logs import fit_panel
 from tvbo.logs.forms import exponential
-from tvbo.logs.panel_coefficients import prior_variances
-from tvbo.logs.panel_data import ArmCovariance, panel_data, regressors
-from tvbo.logs.panel_mean import mode_forecast
-from tvbo.logs.panel_search import FittedPanel
-from tvbo.logs.panel_terms import Component, in_unit_of_time
-from tvbo.logs.season import PeriodicSeason, SegmentProfile, WorkweekSeason
+from tvbo.logs.panel_cells import Cells
+from tvbo.logs.panel_dynamics import CommonDynamics, IndependentDynamics
+from tvbo.logs.panel_forms import CommonForm, IndependentForm, VectorForm, in_unit_of_time
+from tvbo.logs.season import PeriodicSeason, WorkweekSeason
 
-ARMS = 3
-
-
-def fitted(kernels: list[TemporalKernel], season, seed: int = 0) -> FittedPanel:
-    """Return a model with arbitrary parameters, not at any maximum."""
-    rng = np.random.default_rng(seed)
-    root = rng.normal(size=(ARMS, ARMS))
-    eigenvalues, modes = np.linalg.eigh(root @ root.T)
-    components = [Component(kernel) for kernel in kernels]
-    theta = []
-    for component in components:
-        theta += [*component.get(), rng.normal()]
-    theta += [rng.uniform(0.5, 1.5), -1.2]
-    phi = np.array([0.4, -0.3, 0.8, -0.5])[: 1 if season is None else 4]
-    covariance = ArmCovariance(eigenvalues, modes)
-    means = np.zeros((1, ARMS))
-    return FittedPanel(season, components, covariance, means, np.array(theta), phi)
+ARMS, GAP, SCALE = 3, 2.0, 4.0
+FORMS = ["exponential", "matern32", "two-scales", "independent", "vector"]
 
 
-def dense(model: FittedPanel, data, ages: np.ndarray, later: np.ndarray):
-    """Return covariances of rows ``(time, arm)`` with themselves and each other, without noise."""
-    covar = model.covariance
-    lags = torch.as_tensor(np.abs(ages[:, None] - later))
-    amplitudes = model.terms(data).amplitudes(model.theta)
-    total = 0.0
-    for component, part, amplitude in zip(
-        model.components, model.terms(data).parts, amplitudes, strict=True
-    ):
-        component.set(model.theta[part][:-1])
-        K = (covar.modes * amplitude) @ covar.modes.T
-        total = total + np.kron(component.kernel.correlation(lags).detach().numpy(), K)
-    priors = prior_variances(model.season, model.phi, np.log(covar.eigenvalues))
-    B, C = (regressors(model.season, times) for times in (ages, later))
-    for j in range(priors.shape[1]):
-        K = (covar.modes * priors[:, j]) @ covar.modes.T
-        total = total + np.kron(np.outer(B[:, j], C[:, j]), K)
+def covariance(dynamics, times, segments):
+    """Return the covariance of what drifts at rows ``(time, arm)``, without noise."""
+    lags = np.abs(times[:, None] - times)
+    same = (segments[:, None] == segments).astype(float)
+    if isinstance(dynamics, CommonDynamics):
+        return sum(
+            np.kron(same * kernel.correlation(torch.as_tensor(lags)).detach().numpy(), K)
+            for kernel, K in zip(dynamics.kernels, dynamics.covariances, strict=True)
+        )
+    if isinstance(dynamics, IndependentDynamics):
+        pairs = zip(dynamics.forgetting_rates, dynamics.variances, strict=True)
+        arms = [v * same * (1 - e) ** (lags / 2) for e, v in pairs]
+        return sum(np.kron(K, np.diag(np.eye(len(arms))[i])) for i, K in enumerate(arms))
+    # The states are linear in the first one of their segment and all innovations since.
+    n, A = len(dynamics.initial), dynamics.transition
+    total = np.zeros((len(times) * n,) * 2)
+    for label in np.unique(segments):
+        at = np.flatnonzero(segments == label)
+        steps = np.round((times[at] - times[at[0]]) / dynamics.gap).astype(int)
+        sources = range(steps.max() + 1)
+        powers = np.stack([np.linalg.matrix_power(A, k) for k in sources])
+        weights = np.block(
+            [[powers[k - j] if j <= k else np.zeros((n, n)) for j in sources] for k in steps]
+        )
+        rest = np.kron(np.eye(steps.max()), dynamics.innovation)
+        variances = np.zeros((len(sources) * n,) * 2)
+        variances[:n, :n], variances[n:, n:] = np.diag(dynamics.initial), rest
+        rows = (at[:, None] * n + np.arange(n)).ravel()
+        total[np.ix_(rows, rows)] = weights @ variances @ weights.T
     return total
 
 
-KERNELS = {
-    "exponential": lambda: [exponential(0.4)],
-    "three": lambda: [exponential(0.9), TemporalMaternKernel().double(), exponential(0.05)],
-    "season": lambda: [SeasonalKernel(7.0).double()],
-}
+def log_density(values, covar):
+    return -0.5 * (
+        values @ np.linalg.solve(covar, values) + np.linalg.slogdet(2 * math.pi * covar)[1]
+    )
 
 
-@pytest.mark.parametrize("kernels", KERNELS.values(), ids=KERNELS.keys())
-@pytest.mark.parametrize("season", [None, PeriodicSeason(9.0, 3)], ids=["flat", "season"])
-def test_likelihood_and_forecast_equal_those_of_a_dense_gp(kernels, season):
+def condition(dynamics, residuals, times, later):
+    """Return mean and variance of the arms at later times, given residuals with NaN."""
+    every = np.concatenate([times, later])
+    covar = covariance(dynamics, every, np.zeros(len(every)))
+    known = np.append(~np.isnan(residuals.ravel()), np.zeros(len(later) * ARMS, dtype=bool))
+    noise = np.tile(dynamics.noise, len(every))
+    new = np.arange(len(every) * ARMS) >= residuals.size
+    crossed = covar[np.ix_(new, known)]
+    weights = np.linalg.solve(covar[np.ix_(known, known)] + np.diag(noise[known]), crossed.T).T
+    mean = weights @ residuals.ravel()[known[: residuals.size]]
+    variance = np.diag(covar)[new] - (weights * crossed).sum(1)
+    return mean.reshape(-1, ARMS), variance.reshape(-1, ARMS)
+
+
+def case(name, missing):
+    """Return a form, parameters that are at no maximum, a panel of two segments, and labels."""
+    rng = np.random.default_rng(0)
+    lags = rng.choice([1.0, 2.0] if name == "vector" else [1.0, 1.0, 2.5], size=24)
+    times, starts = np.cumsum(lags), np.isin(np.arange(24), [0, 10])
+    values = rng.normal(size=(24, ARMS)).cumsum(0) * 0.3
+    values[rng.uniform(size=values.shape) < missing] = np.nan
+    cells = Cells.of(values, times, starts)
+    if name in ("independent", "vector"):
+        form = IndependentForm(cells)
+    if name == "vector":
+        cells = cells.at_equal_gaps()
+        coupled = 0.2 * rng.normal(size=(ARMS, ARMS))
+        form = VectorForm(cells, form, form.start, 5.0, 3.0, 0.7 * np.eye(ARMS) + 0.3, coupled)
+    if name not in ("independent", "vector"):
+        matern = TemporalMaternKernel().double()
+        matern.lengthscale = 5.0
+        kernels = {"exponential": [exponential()], "matern32": [matern]}
+        both = [exponential(1.0), exponential(0.03)]
+        K = 0.3 * np.eye(ARMS) + 0.4
+        target = cells.deviations**2
+        form = CommonForm(name, kernels.get(name, both), cells, K, 3.0, 0.1, target)
+    theta = form.start + 0.1 * rng.normal(size=form.start.shape)
+    low, high = (np.array(ends, dtype=float) for ends in zip(*form.bounds(), strict=True))
+    theta = np.fmin(np.fmax(theta, low + 0.1), high - 0.1)
+    return form, theta, cells, cells.starts.cumsum()
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+@pytest.mark.parametrize("name", FORMS)
+def test_likelihood_is_that_of_a_dense_gaussian_in_any_unit(name, missing):
+    form, theta, cells, segments = case(name, missing)
+    filtered = form.filter(cells.values, cells.gaps, theta)
+    value = filtered.log_likelihood(form.outputs(cells.values, theta))
+    dynamics = form.dynamics(theta, SCALE**2, GAP)
+    covar = covariance(dynamics, GAP * cells.times, segments)
+    covar += np.diag(np.tile(dynamics.noise, len(segments)))
+    known = ~np.isnan(cells.values.ravel())
+    expected = log_density(SCALE * cells.values.ravel()[known], covar[np.ix_(known, known)])
+    assert value == pytest.approx(expected + known.sum() * math.log(SCALE), rel=1e-9)
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+@pytest.mark.parametrize("name", FORMS)
+def test_gradient_is_that_of_differences(name, missing):
+    form, theta, cells, _ = case(name, missing)
+
+    def value(point):
+        filtered = form.filter(cells.values, cells.gaps, point)
+        return filtered.log_likelihood(form.outputs(cells.values, point)) + form.log_prior(point)[0]
+
+    filtered = form.filter(cells.values, cells.gaps, theta)
+    found = filtered.gradient(form.outputs(cells.values, theta))
+    gradient = form.chain(theta, found, cells.gaps) + form.log_prior(theta)[1]
+    steps = 1e-5 * np.eye(len(theta))
+    expected = np.array([(value(theta + h) - value(theta - h)) / 2e-5 for h in steps])
+    np.testing.assert_allclose(gradient, expected, rtol=0, atol=1e-6 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("length", [400, 401])
+def test_steady_covariances_change_nothing(length):
+    """Long panels, in which the filter takes covariances as constant; one cell is missing."""
     rng = np.random.default_rng(1)
-    times = np.cumsum(rng.choice([1.0, 1.0, 2.5], size=14))
-    values = rng.normal(size=(14, ARMS)) + 3.0
-    data = panel_data([(times, values)])
-    model = fitted(kernels(), season)
-    regression, priors = model.coefficient_model(data)
-    log_likelihood, mean, _ = regression.solve(priors)
-
-    noise = math.exp(model.theta[-1])
-    covar = dense(model, data, times, times) + noise * np.eye(values.size)
-    y, ones = values.ravel(), np.ones(values.size)
-    expected_mean = ones @ np.linalg.solve(covar, y) / (ones @ np.linalg.solve(covar, ones))
-    assert mean == pytest.approx(expected_mean, rel=1e-9)
-    residual = y - expected_mean
-    expected = -0.5 * (
-        residual @ np.linalg.solve(covar, residual) + np.linalg.slogdet(2 * math.pi * covar)[1]
-    )
-    assert log_likelihood == pytest.approx(expected, rel=1e-9)
-
-    later = times[-1] + np.array([0.0, 0.7, 3.0, 40.0])
-    forecast = mode_forecast(model, data, unit=1.0, gap=1.0, is_segmented=False)
-    crossed = dense(model, data, later, times)
-    posterior = expected_mean + crossed @ np.linalg.solve(covar, residual)
-    np.testing.assert_allclose(forecast.means(later).ravel(), posterior, rtol=1e-8)
-    prior = dense(model, data, later, later)
-    variances = np.diag(prior - crossed @ np.linalg.solve(covar, crossed.T))
-    np.testing.assert_allclose(forecast.variances(later).ravel(), variances, rtol=1e-7)
+    values = rng.normal(size=(length, ARMS)).cumsum(0) * 0.1
+    values[200, 1] = np.nan if length % 2 else values[200, 1]
+    cells = Cells.of(values, np.arange(float(length)), np.arange(length) == 0)
+    target = cells.deviations**2
+    form = CommonForm("exponential", [exponential()], cells, np.eye(ARMS), 3.0, 0.1, target)
+    filtered = form.filter(values, cells.gaps, form.start)
+    value = filtered.log_likelihood(form.outputs(values, form.start))
+    dynamics = form.dynamics(form.start, 1.0, 1.0)
+    covar = covariance(dynamics, cells.times, np.zeros(length))
+    covar += np.diag(np.tile(dynamics.noise, length))
+    known = ~np.isnan(values.ravel())
+    expected = log_density(values.ravel()[known], covar[np.ix_(known, known)])
+    assert value == pytest.approx(expected, rel=1e-9)
 
 
-def test_independent_segments_share_means_and_profile():
-    rng = np.random.default_rng(2)
-    times = [np.arange(6.0), np.arange(6.0), np.arange(6.0) + 0.5]
-    blocks = [(t, rng.normal(size=(6, ARMS)) - 2.0) for t in times]
-    data = panel_data(blocks)
-    assert [group.values.shape[2] for group in data.groups] == [2, 1]
-    model = fitted([exponential(0.3)], SegmentProfile(6.0, 3))
-    regression, priors = model.coefficient_model(data)
-    log_likelihood, mean, _ = regression.solve(priors)
+def drifting(steps=40, seed=3):
+    """Return a panel of three arms with noise, gaps and missing cells, and its times."""
+    rng = np.random.default_rng(seed)
+    state, values = np.zeros(ARMS), []
+    for _ in range(steps):
+        state = 0.9 * state + 0.4 * rng.normal(size=ARMS)
+        values.append(np.arange(ARMS) + state + 0.2 * rng.normal(size=ARMS))
+    values = np.array(values)
+    values[rng.uniform(size=values.shape) < 0.1] = np.nan
+    return values, GAP * (np.arange(steps) + (np.arange(steps) > 25) * 3.0)
 
-    # A segment far in time from the others has nothing but means and profile in common with them.
-    def covariance(rows, columns):
-        far = [t + 1e6 * k for k, t in enumerate(rows)]
-        others = [t + 1e6 * k for k, t in enumerate(columns)]
-        drift = dense(fitted([exponential(0.3)], None), data, *map(np.concatenate, (far, others)))
-        level = dense(model, data, *map(np.concatenate, (rows, columns)))
-        without = dense(
-            fitted([exponential(0.3)], None), data, *map(np.concatenate, (rows, columns))
-        )
-        return drift + level - without
 
-    noise = math.exp(model.theta[-1])
-    covar = covariance(times, times) + noise * np.eye(3 * 6 * ARMS)
-    y = np.concatenate([values.ravel() for _, values in blocks])
-    residual = y - mean
-    expected = -0.5 * (
-        residual @ np.linalg.solve(covar, residual) + np.linalg.slogdet(2 * math.pi * covar)[1]
-    )
-    assert log_likelihood == pytest.approx(expected, rel=1e-9)
-    forecast = mode_forecast(model, data, unit=1.0, gap=1.0, is_segmented=True)
-    new = [*times, np.array([2.0, 5.0])]
-    crossed = covariance(new, times)[-2 * ARMS :]
-    posterior = mean + crossed @ np.linalg.solve(covar, residual)
-    np.testing.assert_allclose(forecast.means(new[-1]).ravel(), posterior, rtol=1e-8)
+@pytest.fixture(scope="module", params=FORMS)
+def fit(request):
+    values, times = drifting()
+    season = PeriodicSeason(8 * GAP, 2) if request.param != "vector" else None
+    options = {"season": season, "temporal_kernel": request.param}
+    return fit_panel(torch.as_tensor(values), torch.as_tensor(times), **options)
+
+
+def levels(fit, times):
+    """Return means and season."""
+    if fit.season is None:
+        return np.tile(fit.arm_means.numpy(), (len(times), 1))
+    return fit.arm_means.numpy() + fit.season.basis(times) @ fit.model.coefficients[1:]
+
+
+def test_forecast_is_that_of_a_dense_gp(fit):
+    values, times = drifting()
+    later = times[-1] + GAP * np.array([1.0, 3.0, 40.0])
+    mean, variance = condition(fit.model.dynamics, values - levels(fit, times), times, later)
+    forecast = fit.forecast(torch.as_tensor(later), level=0.9)
+    np.testing.assert_allclose(forecast.mean, levels(fit, later) + mean, rtol=1e-8)
+    np.testing.assert_allclose(forecast.standard_deviation**2, variance, rtol=1e-8)
+    half = 1.6448536269514722 * variance**0.5
+    np.testing.assert_allclose(forecast.upper - forecast.mean, half, rtol=1e-8)
+    np.testing.assert_allclose(forecast.mean - forecast.lower, half, rtol=1e-8)
+
+
+def test_a_tuner_predicts_as_a_dense_gp_of_log_and_outcomes_in_any_order(fit):
+    values, times = drifting()
+    arms, ages = [2, 0, 2, 1, 2, 2], GAP * np.array([1.0, 2.0, 3.0, 5.0, 5.0, 9.0])
+    told = levels(fit, times[-1] + ages)[np.arange(6), arms] + [0.3, -0.2, 0.1, 0.0, 0.5, -0.4]
+    extra = np.full((6, ARMS), np.nan)
+    extra[np.arange(6), arms] = told
+    known, now = np.concatenate([times, times[-1] + ages]), times[-1] + 10 * GAP
+    residuals = np.concatenate([values, extra]) - levels(fit, known)
+    mean, variance = condition(fit.model.dynamics, residuals, known, np.array([now]))
+    for order in ([0, 1, 2, 3, 4, 5], [5, 0, 4, 2, 1, 3]):
+        tuner = fit.optimizer(beta=4.0)
+        trials = [
+            tuner.attach([float(arm)], times[-1] + age) for arm, age in zip(arms, ages, strict=True)
+        ]
+        for i in order:
+            tuner.tell(trials[i], told[i])
+        found, deviation = tuner.predict(now)
+        np.testing.assert_allclose(found, (levels(fit, np.array([now])) + mean)[0], rtol=1e-8)
+        np.testing.assert_allclose(deviation**2, variance[0], rtol=1e-8)
+        bound = found + 2 * deviation
+        assert tuner.ask(t=now).X.item() == bound.argmax().item()
+
+
+@pytest.mark.parametrize("fit", ["independent"], indirect=True)
+def test_an_arm_whose_trials_fail_is_left_out_longer_each_time(fit):
+    tuner, t = fit.optimizer(beta=0.0), fit.last_time + GAP
+    best, taken = tuner.ask(t=t).X.item(), []
+    for step in range(40):
+        trial = tuner.ask(t=t + GAP * step)
+        if trial.X.item() == best:
+            taken.append(step)
+            tuner.fail(trial, "no reading")
+        else:
+            tuner.tell(trial, tuner.predict(trial.t)[0][int(trial.X)].item())
+    assert taken == sorted(taken)
+    assert taken[0] == 0
+    assert (np.diff(taken) >= 4.0 * 2.0 ** np.arange(len(taken) - 1)).all()
+    assert len(taken) <= 4
+    # All fail: one is taken nevertheless. An outcome ends the pause.
+    for arm in range(ARMS):
+        tuner.fail(tuner.attach([float(arm)], t + 40 * GAP), "no reading")
+    trial = tuner.ask(t=t + 41 * GAP)
+    assert trial.X.item() == best
+    tuner.tell(trial, tuner.predict(trial.t)[0].max().item() + 1.0)
+    assert tuner.ask(t=t + 42 * GAP).X.item() == best
+
+
+@pytest.mark.parametrize("fit", ["independent"], indirect=True)
+def test_an_outcome_far_from_its_prediction_counts_as_one_at_six_deviations(fit):
+    t = fit.last_time + GAP
+    (mean, deviation), noise = fit.optimizer().predict(t), fit.noise_variances
+    limit = mean[1] + 6 * (deviation[1] ** 2 + noise[1]).sqrt()
+    found = []
+    for outcome in (limit.item(), 1e6):
+        tuner = fit.optimizer()
+        tuner.tell(tuner.attach([1.0], t), outcome)
+        found.append(tuner.predict(t + GAP)[0])
+    torch.testing.assert_close(*found, rtol=1e-9, atol=0)
+
+
+def test_a_tuner_of_independent_segments_begins_a_new_one():
+    values, times = (np.concatenate([part, part]) for part in drifting(20))
+    segments = torch.arange(40) // 20
+    options = {"segments": segments, "season": None, "temporal_kernel": "exponential"}
+    fit = fit_panel(torch.as_tensor(values), torch.as_tensor(times), **options)
+    mean, deviation = fit.optimizer().predict(100.0)
+    torch.testing.assert_close(mean, fit.arm_means)
+    torch.testing.assert_close(deviation**2, fit.covariances[0].diagonal())
+    torch.testing.assert_close(fit.forecast(3.0).mean[0], mean)
 
 
 def test_working_days_and_weekends_have_the_prior_of_two_profiles():
