@@ -104,9 +104,9 @@ reproduce: $(VENV)/.dev
 			--plot docs/results/$$figure.png || exit 1; \
 	done
 	$(BIN)/tvbo backtest $$TVBO_DATA/metr_la/speed.csv.gz --train 0:1152 --test 1152:1440 --unit mph \
-		--tune beta --json docs/results/backtest_metr_la.json --plot docs/results/backtest_metr_la.png
+		--json docs/results/backtest_metr_la.json --plot docs/results/backtest_metr_la.png
 	$(BIN)/tvbo backtest $$TVBO_DATA/intel_lab/temperature.csv.gz --resample 10min --train 0:432 \
-		--unit °C --tune beta --json docs/results/backtest_intel_lab.json
+		--unit °C --json docs/results/backtest_intel_lab.json
 
 # Ratios, each measured in one run; their tables are in experiments/docs/benchmarks.md and docs/in_ax.md.
 bench: $(VENV)/.migration

@@ -443,10 +443,10 @@ def command_line():
 
 
 def from_log_to_tuner():
-    """Nine algorithms on the panel of from_log_to_tuner.md."""
+    """All algorithms on the panel of from_log_to_tuner.md."""
     page = (DOCS / "from_log_to_tuner.md").read_text()
     blocks = [block.split("```")[0] for block in page.split("```python\n")[1:]]
-    panel = next(block for block in blocks if "values =" in block).split("\nfit = ")[0]
+    panel = next(block for block in blocks if "values =" in block).split("\nprint(fit)")[0]
     names = {}
     with redirect_stdout(None):
         exec(panel, names)
