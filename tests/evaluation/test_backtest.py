@@ -10,20 +10,23 @@ import pytest
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from gpytorch.kernels import RBFKernel
+from gpytorch.means import ConstantMean
 
 from tvbo import fit_drift, recipes
-from tvbo.evaluation import BacktestResult, backtest, rolling_folds, tune_exploration
+from tvbo.evaluation import BacktestResult, backtest, rolling_folds
 from tvbo.evaluation.backtesting.algorithms import panel_algorithms
 from tvbo.evaluation.backtesting.backtest import Fold, simulate_backtest
-from tvbo.evaluation.backtesting.rivals import FixedAction, LastBest
+from tvbo.evaluation.backtesting.rivals import LastBest
+from tvbo.kernels import CovarianceMatrixKernel
 from tvbo.logs import fit_panel
-from tvbo.logs.drift_fit import fit_panel_drift
 from tvbo.spaces import FiniteSpace
 from tvbo.test_functions.drifting_gp import drifting_gp_log
 
 T, N, TRAIN = 90, 4, 50
 ARMS = torch.arange(float(N), dtype=torch.float64).unsqueeze(-1)
 CHEAP = ["always_best", "last_best", "random", "sw_ucb", "d_ucb"]
+ALL = [*CHEAP, "fitted", "untuned", "best_of_hour", "weighted_means", "independent", "vector"]
+ALL += ["gp_ucb", "r_gp_ucb", "tv_gp_ucb"]
 PLAIN = {"season": None, "temporal_kernel": "exponential"}
 
 
@@ -55,17 +58,19 @@ def check_played(result, name, optimizer, values, times):
 
 def test_constant_rules_against_a_plain_loop():
     values = panel()
-    result = quiet(values, ["always_best", "last_best"])
+    result = quiet(values, ["always_best", "last_best", "random"], starts=3)
     rest = values[TRAIN:].numpy()
     best = int(values[:TRAIN].mean(dim=0).argmax())
     expected = rest.max(axis=1) - rest[:, best]
-    np.testing.assert_allclose(result.regret["always_best"].numpy(), [expected, expected])
+    np.testing.assert_allclose(result.regret["always_best"].numpy(), [expected])
     newest = values[TRAIN - 1].numpy().copy()
     for i, row in enumerate(rest):
         arm = newest.argmax()
-        assert result.arms_chosen["last_best"][:, i].tolist() == [arm, arm]
+        assert result.arms_chosen["last_best"][:, i].tolist() == [arm]
         newest[arm] = row[arm]
     assert result.labels["always_best"] == f"always taking arm {best}"
+    # Starts that are the same are shown once.
+    assert len(result.regret["random"].unique(dim=0)) == 3
 
 
 def test_an_algorithm_sees_training_and_what_it_chose():
@@ -92,49 +97,43 @@ def test_an_algorithm_sees_training_and_what_it_chose():
 def test_algorithms_with_a_gp_are_those_of_the_training_fit():
     values, times = panel(), 5 * torch.arange(T, dtype=torch.float64)
     result = quiet(values, ["gp_ucb", "r_gp_ucb", "tv_gp_ucb"], times=times, starts=1, seed=7)
-    fit = fit_panel_drift(values[:TRAIN], times[:TRAIN], progress=False)
+    fit = fit_panel(values[:TRAIN], times[:TRAIN], time_unit="10min", **PLAIN)
+    [kernel], [covariance] = fit.temporal_kernels, fit.covariances
+    about = fit.arm_means - fit.arm_means.mean()
+    mean = ConstantMean().double()
+    mean.constant = fit.arm_means.mean()
     shared = {
         "choices": ARMS,
-        "covar_module": fit.covar_module,
-        "mean_module": fit.mean_module,
-        "noise_variance": fit.noise_variance,
+        "covar_module": CovarianceMatrixKernel(covariance + about.outer(about)),
+        "mean_module": mean.requires_grad_(False),
+        "noise_variance": fit.noise_variances.mean().item(),
     }
-    first, every = times[TRAIN].item(), fit.block_length * fit.round_length
+    rate = kernel.forgetting_rate.item()
     made = {
         "gp_ucb": recipes.gp_ucb(**shared),
-        "r_gp_ucb": recipes.r_gp_ucb(every=every, start=first, **shared),
-        "tv_gp_ucb": recipes.tv_gp_ucb(forgetting_rate=fit.forgetting_rate, **shared),
+        "tv_gp_ucb": recipes.tv_gp_ucb(forgetting_rate=rate, **shared),
     }
     for name, optimizer in made.items():
         optimizer.generator.manual_seed(7)
         check_played(result, name, optimizer, values, times)
+    assert result.regret["r_gp_ucb"].shape == (1, T - TRAIN)
 
 
-def test_fitted_is_the_panel_model_of_full_training_times():
+def test_fitted_rows_are_the_tuners_of_the_training_panel():
     values, times = panel(3), 5 * torch.arange(T, dtype=torch.float64)
     values[7, 2] = values[9, 1] = math.nan
-    algorithms = panel_algorithms(["fitted"], horizon=40, fit_options=PLAIN)
-    result = quiet(values, algorithms, times=times, starts=1)
-    full = [t for t in range(TRAIN) if t not in (7, 9)]
-    fit = fit_panel(values[full], times[full], season=None)
-    check_played(result, "fitted", recipes.tv_gp_ucb(**fit.settings()), values, times)
-    assert any("2 of 50 times" in message for message in result.messages)
-    assert result.verdict.startswith("TV-GP-UCB with a mean for each arm, mean regret ")
-
-
-@pytest.mark.slow
-def test_beta_is_chosen_within_the_training_stretch():
-    values, times = panel(5), torch.arange(T, dtype=torch.float64)
-    train = values[:TRAIN].clone(), times[:TRAIN]
-    # What is played later has no part in the choice.
-    values[TRAIN:, 0] += 50
-    algorithms = panel_algorithms(["fitted"], horizon=40, tune_beta=True, fit_options=PLAIN)
-    result = quiet(values, algorithms, times=times, starts=1)
-    fit = fit_panel(*train, season=None)
-    expected = tune_exploration(fit, *train)
-    assert expected.reason in result.messages
-    optimizer = recipes.tv_gp_ucb(**fit.settings(), beta=expected.beta)
-    check_played(result, "fitted", optimizer, values, times)
+    names = ["fitted", "untuned", "independent", "vector"]
+    algorithms = panel_algorithms(names, horizon=40, fit_options=PLAIN)
+    result = quiet(values, algorithms, times=times, starts=1, block_length=5.0)
+    train = values[:TRAIN], times[:TRAIN]
+    fit = fit_panel(*train, **PLAIN)
+    check_played(result, "fitted", fit.optimizer(), values, times)
+    check_played(result, "untuned", fit.optimizer(beta=4.0), values, times)
+    for name in ("independent", "vector"):
+        other = fit_panel(*train, season=None, temporal_kernel=name)
+        check_played(result, name, other.optimizer(), values, times)
+    assert {fit.reason, fit.tuning.reason} <= set(result.messages)
+    assert result.verdict.startswith("the fitted tuner (exponential), mean regret ")
 
 
 def test_bandits_are_tuned_to_the_horizon_in_units_of_time():
@@ -161,24 +160,24 @@ def result_of(regret, blocks, **options):
         fold_of_time=torch.zeros(first.shape[1], dtype=torch.long),
         labels={name: name.upper() for name in regret},
         arms=["x", "y"],
-        block_length=blocks,
+        given_block=blocks,
         **options,
     )
 
 
 def test_errors_are_from_blocks_and_differences_paired():
     generator = torch.Generator().manual_seed(2)
-    shared = torch.rand(3, 48, dtype=torch.float64, generator=generator)
-    extra = 0.1 * torch.rand(3, 48, dtype=torch.float64, generator=generator)
+    shared = torch.rand(3, 60, dtype=torch.float64, generator=generator)
+    extra = 0.1 * torch.rand(3, 60, dtype=torch.float64, generator=generator)
     result = result_of({"fitted": shared, "other": shared + extra}, 6.0, unit="°C")
     mean, error = result.results["fitted"]
-    blocks = shared.mean(dim=0).reshape(8, 6).mean(dim=1)
+    blocks = shared.mean(dim=0).reshape(10, 6).mean(dim=1)
     assert mean == pytest.approx(shared.mean().item())
-    assert error == pytest.approx(blocks.std().item() / math.sqrt(8))
+    assert error == pytest.approx(blocks.std().item() / math.sqrt(10))
     gap, error = result.difference("fitted", "other")
-    blocks = extra.mean(dim=0).reshape(8, 6).mean(dim=1)
+    blocks = extra.mean(dim=0).reshape(10, 6).mean(dim=1)
     assert gap == pytest.approx(extra.mean().item())
-    assert error == pytest.approx(blocks.std().item() / math.sqrt(8))
+    assert error == pytest.approx(blocks.std().item() / math.sqrt(10))
     assert result.difference("other", "fitted").mean == pytest.approx(-gap)
     assert result.verdict.startswith(f"FITTED, mean regret {mean:.3g} °C; 0.0")
     assert result.verdict.endswith(" better than OTHER.")
@@ -194,7 +193,8 @@ def test_errors_are_from_blocks_and_differences_paired():
 def test_tables_agree_with_the_rounds(tmp_path):
     result = quiet(panel(), folds=2, block_length=5.0, arms=["a", "b", "c", "d"], unit="°C")
     rounds = result.rounds_frame()
-    assert len(rounds) == len(CHEAP) * 2 * (T - TRAIN)
+    # Random arms alone differ from start to start.
+    assert len(rounds) == (len(CHEAP) + 1) * (T - TRAIN)
     by_name = rounds.groupby("algorithm")["regret"].mean()
     frame = result.to_frame()
     pd.testing.assert_series_equal(frame["mean_regret"].sort_index(), by_name, check_names=False)
@@ -213,19 +213,23 @@ def test_tables_agree_with_the_rounds(tmp_path):
     assert result.verdict in repr(result)
 
 
-def test_cells_without_a_reading_are_left_out_and_said():
+def test_a_choice_without_a_reading_counts_as_the_worst_one_and_is_said():
     values = panel()
-    values[TRAIN + 3] = math.nan
-    values[TRAIN + 3, 0] = 1.0
-    values[TRAIN + 8, 1:] = math.nan
-    values[10, 2] = math.nan
-    result = quiet(values)
-    best = int(values[:TRAIN].nanmean(dim=0).argmax())
-    expected = values[TRAIN:].nan_to_num(nan=-9).amax(dim=1) - values[TRAIN:, best]
-    assert expected.isnan().sum() == 2
-    torch.testing.assert_close(result.regret["always_best"][0], expected, equal_nan=True)
-    assert result.results["always_best"].mean == pytest.approx(expected.nanmean().item())
-    assert any("4 of the 80 choices of always_best" in message for message in result.messages)
+    best = int(values[:TRAIN].mean(dim=0).argmax())
+    values[TRAIN + 3 : TRAIN + 23, best] = math.nan
+    values[TRAIN + 30] = math.nan
+    values[10, (best + 1) % N] = math.nan
+    result = quiet(values, [*CHEAP, "weighted_means", "fitted"], starts=1)
+    # A time without any reading is left out.
+    rest = values[[row for row in range(TRAIN, T) if row != TRAIN + 30]]
+    assert len(result.times) == len(rest) == 39
+    most, least = (rest.nan_to_num(nan=x) for x in (-9.0, 9.0))
+    taken = torch.where(rest[:, best].isnan(), least.amin(dim=1), rest[:, best])
+    torch.testing.assert_close(result.regret["always_best"][0], most.amax(dim=1) - taken)
+    assert any("20 of the 39 choices of always_best" in message for message in result.messages)
+    # A tuner that sees that an arm is dead leaves it out.
+    dead = result.arms_chosen["fitted"][0, 3:23] == best
+    assert dead.sum() <= 5
 
 
 def test_workers_play_the_same():
@@ -245,25 +249,37 @@ def test_folds_move_through_the_rows_and_each_begins_a_block():
         (range(18, 38), range(40, 45)),
     ]
     folds = [Fold(range(0, 20), range(20, 33)), Fold(range(30, 60), range(70, 80))]
-    # An hour is six steps.
-    blocks = quiet(panel(), ["random"], train=folds).blocks.tolist()
+    blocks = quiet(panel(), ["random"], train=folds, block_length=6.0).blocks.tolist()
     assert blocks == [0] * 6 + [1] * 6 + [2] + [3] * 6 + [4] * 4
 
 
-def test_times_without_a_unit_and_blocks_that_depend_on_one_another_are_said():
-    result = quiet(panel(), ["random", "sw_ucb"], time_unit="1")
-    assert result.block_length == 6
-    assert "blocks of 6 rounds" in result.messages[0]
-    assert quiet(panel(), ["random"], time_unit="1D").block_length == 1
-    values = panel()
-    # One arm is much better, for the first and again for the last part.
-    values[TRAIN:60, 0] += 9
-    values[80:, 0] += 9
-    algorithms = {
-        str(arm): lambda *_, arm=arm: FixedAction(FiniteSpace(ARMS), [arm]) for arm in (0.0, 1.0)
-    }
-    result = quiet(values, algorithms, block_length=2.0)
-    assert any("correlate from one block of 2 × 10min" in message for message in result.messages)
+def test_blocks_are_as_long_as_differences_correlate_and_a_day_at_least():
+    generator = torch.Generator().manual_seed(0)
+    noise, other = torch.rand(2, 1, 400, dtype=torch.float64, generator=generator)
+    steady = torch.randint(2, (1, 20), generator=generator).double().repeat_interleave(20, dim=1)
+    both = {"fitted": noise, "other": noise + steady}
+    fast, slow = result_of({"fitted": noise, "other": other}, None), result_of(both, None)
+    assert fast.block_length <= 4
+    # Twice the time over which levels of twenty steps correlate.
+    assert 20 <= slow.block_length <= 80
+    assert (
+        result_of({"fitted": noise, "other": noise + steady}, None, day=144.0).block_length == 144
+    )
+    assert result_of({"fitted": noise}, None).block_length == 1
+    gaps = slow.difference("fitted", "other").standard_error
+    naive = result_of(both, 1.0)
+    assert gaps > 2 * naive.difference("fitted", "other").standard_error
+    assert quiet(panel(), ["random", "sw_ucb"], time_unit="1h", starts=1).block_length >= 24
+
+
+@pytest.mark.parametrize(("length", "is_told"), [(9, False), (10, True)])
+def test_there_is_no_verdict_from_fewer_than_ten_blocks(length, is_told):
+    regret = torch.arange(4.0 * length).double().unsqueeze(0)
+    result = result_of({"fitted": regret, "other": regret + 1}, 4.0)
+    assert ("better than OTHER" in result.verdict) == is_told
+    assert ("No verdict" in result.verdict) == (not is_told)
+    if not is_told:
+        assert "9 independent blocks" in result.verdict
 
 
 @pytest.mark.parametrize(
@@ -287,13 +303,9 @@ def test_arguments_that_are_refused(options, value):
 
 
 def test_panels_that_are_refused():
-    empty_row, empty_arm = panel(), panel()
-    empty_row[60] = empty_arm[:TRAIN, 2] = math.nan
-    for values, value in (
-        (empty_row, "61"),
-        (empty_arm, "'2'"),
-        (torch.full((T, N), math.inf), "inf"),
-    ):
+    empty_arm = panel()
+    empty_arm[:TRAIN, 2] = math.nan
+    for values, value in ((empty_arm, "'2'"), (torch.full((T, N), math.inf), "inf")):
         with pytest.raises(InputDataError, match=value):
             quiet(values)
     with pytest.raises(InputDataError):
@@ -302,6 +314,16 @@ def test_panels_that_are_refused():
         quiet(torch.zeros(T, 1))
     with pytest.raises(BotorchTensorDimensionError, match="'x'"):
         quiet(panel(), {"x": lambda *_: recipes.random_search(choices=ARMS[:2])})
+
+
+@pytest.mark.slow
+def test_all_algorithms_play_by_name():
+    result = quiet(panel(4), None, starts=1, time_unit="1h", folds=2, block_length=4.0)
+    assert set(result.regret) == set(ALL)
+    assert result.subject == "fitted"
+    assert all((rows >= 0).all() for rows in result.regret.values())
+    with pytest.raises(ValueError, match="'vectr'"):
+        quiet(panel(), ["vectr"])
 
 
 def test_progress_names_what_is_fitted_and_played(capsys, monkeypatch):
@@ -370,65 +392,3 @@ def test_simulations_that_are_refused(fitted):
         simulate_backtest(*fitted, choices=[[0.1], [0.2]], progress=False)
     with pytest.raises(ValueError, match="draws"):
         simulate_backtest(*fitted, draws=0)
-
-
-# The exploration of a tuner.
-
-
-@pytest.fixture(scope="module")
-def log():
-    values, times = panel()[:48], torch.arange(48, dtype=torch.float64)
-    return fit_panel(values, times, season=None), values, times
-
-
-def test_each_fold_is_played_with_a_fit_of_all_before_it(log):
-    _, values, times = log
-    played = []
-
-    def play(model, beta, part, later):
-        played.append((model.num_times, beta, later))
-        torch.testing.assert_close(part, values[later.long()])
-        return torch.ones(len(later))
-
-    tune_exploration(*log, multipliers=(0.5, 0.0), play=play)
-    assert [number for number, *_ in played] == [24, 24, 32, 32, 40, 40]
-    assert [beta for _, beta, _ in played] == [0.0, 0.25] * 3
-    assert torch.equal(torch.cat([later for *_, later in played[::2]]), times[24:])
-
-
-@pytest.mark.parametrize(("gap", "expected"), [(0.01, 0.0), (10.0, 1.0)], ids=["near", "far"])
-def test_the_smallest_within_one_standard_error_is_taken(log, gap, expected):
-    wave = torch.sin(7 * log[2])
-
-    def play(model, beta, part, later):
-        worse = {0.0: gap, 1.0: 0.0, 4.0: 5.0}[beta]
-        return 1 + worse + (0.5 if beta == 0 else 0.0) * wave[later.long()]
-
-    found = tune_exploration(*log, multipliers=(0.0, 1.0, 2.0), play=play)
-    assert found.multiplier == expected
-    assert found.beta == expected**2
-    assert found.difference[1.0] == 0.0
-    assert found.standard_error[2.0] == pytest.approx(0.0, abs=1e-6)
-
-
-def test_segments_are_played_from_their_beginning():
-    times = torch.arange(10, dtype=torch.float64).repeat(6)
-    segments, stretches = torch.arange(6).repeat_interleave(10), []
-    values = panel()[:60]
-    fit = fit_panel(values, times, segments=segments, season=None)
-
-    def play(model, beta, part, later):
-        stretches.append((model.num_times, later))
-        return torch.ones(len(later))
-
-    tune_exploration(fit, values, times, segments=segments, multipliers=(0.0,), play=play)
-    assert [number for number, _ in stretches] == [30, 40, 50]
-    assert all(torch.equal(later, times[:10]) for _, later in stretches)
-
-
-@pytest.mark.parametrize(
-    "options", [{"multipliers": ()}, {"multipliers": (-1.0,)}, {"folds": 0}, {"folds": 20}]
-)
-def test_options_of_the_exploration_that_are_refused(log, options):
-    with pytest.raises(ValueError, match=r"multipliers|folds"):
-        tune_exploration(*log, **options)

@@ -7,9 +7,12 @@ import torch
 from botorch.exceptions.errors import InputDataError
 
 from tvbo.evaluation.backtesting.rivals import (
+    SHARES,
+    BestOfHour,
     DriftUCB,
     FixedAction,
     LastBest,
+    WeightedMeans,
     d_ucb_discount,
     sw_ucb_window,
 )
@@ -149,3 +152,60 @@ def test_fixed_action_is_always_the_same():
         optimizer.tell(trial, -1.0)
     with pytest.raises(InputDataError):
         FixedAction(FiniteSpace(ARMS), [2.5])
+
+
+def log(steps=48, seed=0):
+    """Values and times of a log, every half hour, with missing cells."""
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.randn(steps, K, dtype=torch.float64, generator=generator)
+    values[torch.rand(values.shape, generator=generator) < 0.1] = math.nan
+    return values, torch.arange(steps, dtype=torch.float64) / 2
+
+
+def test_best_of_hour_is_that_of_training_at_the_same_time_of_day():
+    values, times = log(120)
+    rule = BestOfHour(FiniteSpace(ARMS), values, times, 24.0)
+    for hour in (0.0, 5.5, 23.0):
+        rows = values[(times % 24).floor() == math.floor(hour)]
+        trial = rule.ask(t=24.0 * 9 + hour)
+        assert trial.X.item() == rows.nanmean(dim=0).nan_to_num(nan=-9).argmax().item()
+        rule.tell(trial, -99.0)
+    # Without a day all times are the same.
+    rule = BestOfHour(FiniteSpace(ARMS), values, times, math.inf)
+    assert rule.ask(t=1e6).X.item() == values.nanmean(dim=0).argmax().item()
+
+
+def test_weighted_means_move_by_a_share_of_each_difference():
+    values, _ = log()
+    rule = WeightedMeans(FiniteSpace(ARMS), values)
+    means = values.nanmean(dim=0)
+    for row in values:
+        means = torch.where(row.isnan(), means, means + rule.share * (row - means))
+    for outcome in (-3.0, 2.0, None, 0.5):
+        trial = rule.ask()
+        arm = int(means.argmax())
+        assert trial.X.item() == arm
+        if outcome is None:
+            rule.fail(trial, "no reading")
+        else:
+            rule.tell(trial, outcome)
+            means[arm] += rule.share * (outcome - means[arm])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_share_of_weighted_means_is_the_one_that_plays_the_last_third_best(seed):
+    values, _ = log(60, seed)
+    lost = {}
+    for share in SHARES:
+        means, total = values[:40].nanmean(dim=0), 0.0
+        for t, row in enumerate(values):
+            arm = int(means.argmax())
+            if t < 40:
+                means = torch.where(row.isnan(), means, means + share * (row - means))
+            elif row[arm].isnan():
+                total += row.nan_to_num(nan=-9).max() - row.nan_to_num(nan=9).min()
+            else:
+                total += row.nan_to_num(nan=-9).max() - row[arm]
+                means[arm] += share * (row[arm] - means[arm])
+        lost[share] = float(total)
+    assert lost[WeightedMeans(FiniteSpace(ARMS), values).share] == pytest.approx(min(lost.values()))
