@@ -235,73 +235,31 @@ def test_groups_and_contexts_that_cannot_be_fitted(tvbo, kinds, options):
     check_one_line(code, err)
 
 
-@pytest.mark.parametrize(
-    ("option", "where"),
-    [("--drop-missing", "the rate of a panel, which uses all"), ("--keep-outliers", "--panel")],
-)
-def test_a_panel_has_no_rows_to_leave_out(tvbo, kinds, option, where):
-    code, _, err = tvbo("fit", kinds, "--panel", option)
-    check_one_line(code, err)
-
-
+@pytest.mark.slow
 def test_fit_of_the_temperatures(tvbo, data_folder, tmp_path):
     code, out, _ = tvbo(
-        "fit",
-        data_folder / "intel_lab/temperature.csv.gz",
-        "--panel",
-        "--resample",
-        "10min",
-        "--rows",
-        "0:432",
-        "--noise-variance",
-        "0.5",
-        "--json",
-        tmp_path / "fit.json",
-    )
+        "fit", data_folder / "intel_lab/temperature.csv.gz", "--panel", "--resample", "10min",
+        "--rows", "0:432", "--temporal", "exponential", "--json", tmp_path / "fit.json",
+    )  # fmt: skip
     assert code == 0
-    assert "per 10min" in out
+    assert "time in 10min" in out
     fit = json.loads((tmp_path / "fit.json").read_text())
-    assert 0.02 <= fit["forgetting_rate"] <= 0.04
-    assert fit["time_unit"] == "10min"
-    assert (fit["round_length"], fit["block_length"]) == (1.0, 30)
-    assert any("empirical covariance" in message for message in fit["messages"])
-
-
-@pytest.fixture
-def gappy_panel(tmp_path):
-    """A panel of a few arms that move together and drift, a tenth of its cells empty."""
-    generator = torch.Generator().manual_seed(0)
-    shared, own = (torch.randn(80, k, generator=generator).cumsum(0) for k in (1, 3))
-    values = (0.95 ** torch.arange(80).flip(0))[:, None] * (shared + 0.3 * own)
-    empty = torch.rand(80, 3, generator=generator) < 0.1
-    path = tmp_path / "panel.csv"
-    rows = [
-        ",".join([str(t), *("" if gap else f"{y:.6f}" for y, gap in zip(*cells, strict=True))])
-        for t, cells in enumerate(zip(values.tolist(), empty.tolist(), strict=True))
-    ]
-    path.write_text("\n".join(["t,a,b,c", *rows]) + "\n")
-    return path, int((~empty).sum())
-
-
-def test_fit_of_a_panel_with_gaps(tvbo, gappy_panel, tmp_path):
-    path, readings = gappy_panel
-    code, out, _ = tvbo("fit", path, "--panel", "--json", tmp_path / "fit.json")
-    assert code == 0
-    assert "forgetting rate ε" in out
-    fit = json.loads((tmp_path / "fit.json").read_text())
-    assert fit["n_observations"] == readings < 240
     low, high = fit["forgetting_rate_interval"]
-    assert low <= fit["forgetting_rate"] <= high
+    assert low < fit["drift"][0]["forgetting_rate"] < high
+    assert (fit["time_unit"], fit["round_length"]) == ("10min", 1.0)
+    assert fit["season_length"] == pytest.approx(144)
 
 
 def test_a_step_without_a_value_is_left_empty(tvbo, tmp_path):
     """As docs/api/command_line.md says."""
     path = tmp_path / "panel.csv"
-    rows = ["00:00,1,2", "00:12,,2.5", "01:10,3,2", "01:20,1,2.2"]
+    rows = ["00:00,1,2", "00:12,,2.5", "01:10,3,2", "01:20,1,2.2", "01:30,0,2", "01:40,0,1.2"]
+    rows += ["01:50,4,2", "02:00,1,1", "02:15,3,"]
     path.write_text("\n".join(["t,a,b", *("2020-01-01 " + row for row in rows)]) + "\n")
-    options = ["--panel", "--resample", "10min", "--json", tmp_path / "fit.json"]
-    assert tvbo("fit", path, *options)[0] == 0
-    assert json.loads((tmp_path / "fit.json").read_text())["n_observations"] == 7
+    options = ["--panel", "--resample", "10min", "--temporal", "exponential"]
+    assert tvbo("fit", path, *options, "--json", tmp_path / "fit.json")[0] == 0
+    fit = json.loads((tmp_path / "fit.json").read_text())
+    assert (fit["num_times"], fit["last_time"]) == (9, 13.0)
 
 
 @pytest.mark.parametrize(
@@ -321,13 +279,6 @@ def test_the_page_of_the_command_line_knows_every_option(tvbo, command, section)
     options = set(re.findall(r"--[a-z-]+", out)) - {"--help"}
     assert options
     assert options <= set(re.findall(r"--[a-z-]+", described))
-
-
-def test_fit_of_arms_that_were_never_read_together(tvbo, tmp_path):
-    path = tmp_path / "panel.csv"
-    path.write_text("t,a,b\n1,1,\n2,,2\n3,2,\n4,,3\n")
-    code, _, err = tvbo("fit", path, "--panel")
-    check_one_line(code, err)
 
 
 @pytest.mark.slow
@@ -536,10 +487,9 @@ def test_errors_end_a_command(tvbo, log, monkeypatch, error, code, line):
 
 
 @pytest.mark.parametrize("fixed", [False, True])
-def test_a_fit_says_what_the_noise_does_to_the_rate(tvbo, gappy_panel, tmp_path, fixed):
-    path, _ = gappy_panel
-    options = ["--noise-variance", "0.3"] if fixed else []
-    code, out, _ = tvbo("fit", path, "--panel", *options, "--json", tmp_path / "fit.json")
+def test_a_fit_says_what_the_noise_does_to_the_rate(tvbo, log, tmp_path, fixed):
+    options = ["--noise-variance", "0.03"] if fixed else []
+    code, out, _ = tvbo("fit", log, *LONG, *options, "--json", tmp_path / "fit.json")
     assert code == 0
     fit = json.loads((tmp_path / "fit.json").read_text())
     by_noise = fit["forgetting_rate_by_noise"]
@@ -548,7 +498,3 @@ def test_a_fit_says_what_the_noise_does_to_the_rate(tvbo, gappy_panel, tmp_path,
     assert by_noise[2] == [fit["noise_variance"], fit["forgetting_rate"]]
     words = " ".join(out.replace("│", "").split())
     assert f"{by_noise[3][1]:.4g} with {by_noise[3][0]:.4g}" in words
-    for variance, rate in (by_noise[1], by_noise[4]):
-        tvbo("fit", path, "--panel", "--noise-variance", variance, "--json", tmp_path / "held.json")
-        held = json.loads((tmp_path / "held.json").read_text())
-        assert held["forgetting_rate"] == pytest.approx(rate, rel=1e-3)

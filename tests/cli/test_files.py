@@ -25,7 +25,6 @@ def panel(cells):
 
 
 GERMAN = table(header="t,y,größe", sep=";").replace(".", ",")
-FEW = ["--drop-missing", "--temporal", "exponential"]
 
 READ = {
     "semicolons": table(sep=";"),
@@ -66,20 +65,15 @@ REFUSED = {
     ),
     "empty column": (table("").replace("x", "x"), [], ["40"]),
     "one click": (clicks(), [], ["500", "0 "]),
-    "never together": (
-        panel(lambda t: ("", "2", "1") if t % 2 else (str(t), "1", "")),
+    "arm without two readings": (
+        panel(lambda t: (str(t), "1" if t == 4 else "", f"{t % 3}")),
         ["--panel"],
-        ["'north'", "'east'"],
+        ["Got 1 of arm 1"],
     ),
-    "scattered gaps": (
-        panel(lambda t: [str(t + k) if k != t % 3 else "" for k in range(3)]),
-        ["--panel", *FEW],
-        ["20 of 20"],
-    ),
-    "empty cell of a panel": (
-        panel(lambda t: (str(t), "" if t == 4 else "1", "2")),
-        ["--panel", "--temporal", "exponential"],
-        ["'south'", "--drop-missing"],
+    "irregular panel": (
+        panel(lambda t: [str(t + k) for k in range(3)]).replace("\n7,", "\n7.4,"),
+        ["--panel", "--temporal", "vector"],
+        ["vector"],
     ),
 }
 

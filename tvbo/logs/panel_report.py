@@ -105,12 +105,24 @@ class PanelFit(SavedFit):
 
     def __post_init__(self) -> None:
         """Check that the numbers go together."""
-        k = len(self.model.dynamics.stationary)
-        if not 0 <= self.chosen < len(self.evidence) or self.belief.mean.shape != (k,):
+        dynamics, coefficients = self.model.dynamics, self.model.coefficients
+        k, count = len(dynamics.stationary), 1
+        if self.season is not None:
+            count += len(self.season.frequencies)
+        expected = (k,), (k, k), (self.num_arms, k), count
+        found = (
+            self.belief.mean.shape,
+            self.belief.covariance.shape,
+            dynamics.observation.shape,
+            len(coefficients),
+        )
+        if found != expected or not 0 <= self.chosen < len(self.evidence):
             raise ValueError(
-                f"Expected one of {len(self.evidence)} rows and a state of {k} numbers. Got "
-                f"{self.chosen} and {self.belief.mean.shape}."
+                f"Expected one of {len(self.evidence)} rows, and belief, arms and coefficients of "
+                f"shapes {expected}. Got row {self.chosen} and {found}."
             )
+        if not (dynamics.noise >= 0).all():
+            raise ValueError(f"Expected noise variances of at least 0. Got {dynamics.noise.min()}.")
 
     @property
     def form(self) -> str:
