@@ -36,7 +36,7 @@ def test_one_model_is_printed_saved_drawn_and_written(panel, tmp_path, capsys):
     saved, numbers, drawn = (tmp_path / name for name in ("model.json", "fit.json", "fit.png"))
     files = ["--save", saved, "--json", numbers, "--plot", drawn]
     assert not run(panel, *PLAIN, "--level", 0.9, *files)
-    out = " ".join(capsys.readouterr().out.split())
+    out = " ".join(capsys.readouterr().out.replace("│", " ").split())
     fit = PanelFit.load(saved)
     assert (fit.time_unit, fit.num_arms, fit.level) == ("1h", 3, 0.9)
     assert json.loads(numbers.read_text()) == json.loads(json.dumps(fit.to_dict()))
