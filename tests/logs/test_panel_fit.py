@@ -17,6 +17,7 @@ from tvbo.logs.season import PeriodicSeason, SegmentProfile, WorkweekSeason
 
 RATE, NOISE = 0.15, 0.05
 MEANS = np.array([0.0, 1.0, 2.0, 3.0, -1.0])
+EXPONENTIAL = {"season": None, "temporal_kernel": "exponential"}
 ALL = ["exponential", "matern32", "two-scales", "independent", "vector"]
 
 
@@ -39,7 +40,7 @@ def panel(steps=240, period=None, seed=0, rate=RATE):
 @pytest.fixture(scope="module")
 def fit():
     values, times = panel()
-    return fit_panel(values, times, season=None, temporal_kernel="exponential")
+    return fit_panel(values, times, **EXPONENTIAL)
 
 
 def test_rate_means_and_noise_are_found(fit):
@@ -122,20 +123,23 @@ def test_no_held_rate_is_better_than_the_fit_on_many_panels(form, seed):
     check_maximum(form, seed)
 
 
-def test_missing_cells_and_empty_rows_are_ordinary(fit):
-    values, times = panel()
+def test_missing_cells_and_empty_rows_are_ordinary():
+    values, times = panel(80)
+    full = fit_panel(values, times, **EXPONENTIAL)
     holed = values.clone()
     holed[torch.rand(values.shape, generator=torch.Generator().manual_seed(0)) < 0.2] = math.nan
     holed[[3, 40]] = math.nan
-    found = fit_panel(holed, times, season=None, temporal_kernel="exponential")
-    assert found.num_times == 238
-    rates = [each.settings()["forgetting_rate"] for each in (found, fit)]
-    assert rates[0] == pytest.approx(rates[1], rel=0.2)
-    torch.testing.assert_close(found.arm_means, fit.arm_means, rtol=0, atol=0.1)
-    torch.testing.assert_close(found.noise_variances, fit.noise_variances, rtol=0.3, atol=0)
+    found = fit_panel(holed, times, **EXPONENTIAL)
+    assert found.num_times == 78
+    torch.testing.assert_close(found.arm_means, full.arm_means, rtol=0, atol=0.2)
+    deviations = [each.noise_variances[0].sqrt().item() for each in (found, full)]
+    assert deviations[0] == pytest.approx(deviations[1], rel=0.3)
+    later = times[-1] + torch.tensor([1.0, 20.0])
+    one, other = (each.forecast(later) for each in (found, full))
+    assert ((one.mean - other.mean).abs() < other.standard_deviation).all()
     # Rows without a value say nothing, wherever they stand.
-    full = [row for row in range(240) if row not in (3, 40)]
-    same = fit_panel(holed[full], times[full], season=None, temporal_kernel="exponential")
+    rows = [row for row in range(80) if row not in (3, 40)]
+    same = fit_panel(holed[rows], times[rows], **EXPONENTIAL)
     assert same.to_dict() == found.to_dict()
 
 
@@ -152,7 +156,7 @@ def test_an_arm_may_come_late_or_vanish(name):
     if name == "exponential":
         [covar] = found.covariances
         share = forecast.standard_deviation[0].square() / covar.diagonal()
-        assert share[3] > 1.5 * share[[0, 2, 4]].max()
+        assert share[3] > 1.3 * share[[0, 2, 4]].max()
 
 
 @pytest.mark.parametrize("wrong", [1e6, -1e6])
@@ -160,7 +164,7 @@ def test_one_wrong_cell_is_named_and_changes_little(fit, wrong):
     values, times = panel()
     spoiled = values.clone()
     spoiled[77, 2] = wrong
-    found = fit_panel(spoiled, times, season=None, temporal_kernel="exponential")
+    found = fit_panel(spoiled, times, **EXPONENTIAL)
     [outlier] = found.outliers
     assert (outlier.time, outlier.arm, outlier.value) == (77.0, 2, wrong)
     assert abs(outlier.deviations) > 8
@@ -475,7 +479,7 @@ def test_bad_input_is_refused():
     with pytest.raises(BotorchTensorDimensionError):
         fit_panel(values, times[:-1])
     with pytest.raises(InputDataError, match="3"):
-        fit_panel(values, times, season=None, temporal_kernel="exponential").forecast(3.0)
+        fit_panel(values, times, **EXPONENTIAL).forecast(3.0)
 
 
 def test_forms_that_a_panel_does_not_allow_are_left_out_and_said():
