@@ -89,8 +89,8 @@ def backtest(
         starts: Number of starts of each algorithm, which differ in their seeds.
         seed: Seed of the first start.
         block_length: Length of a block of times for standard errors, in units of time; blocks are
-            taken as independent. None is twice the time over which differences between algorithms
-            correlate, and at least a day where times have a unit of pandas.
+            taken as independent. None is twice the time over which the differences of the verdict
+            correlate, and at least a day where ``time_unit`` is a duration.
         time_unit: Name of the unit of time, such as ``"5min"``.
         origin: Timestamp of time zero, as of :func:`tvbo.logs.fit_panel`.
         unit: Name of the unit of the values, for the verdict.
