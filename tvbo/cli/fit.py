@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from json import dumps
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Any, Literal
 
 import torch
 import typer
@@ -111,7 +110,7 @@ def fit(
     check_outputs({"--json": json, "--save": save, "--plot": plot}, [log], "--plot")
     csv: CsvOptions = {"sep": sep, "decimal": decimal, "encoding": encoding}
     result: DriftFit | GroupedDriftFit
-    asked: RecommendOptions | None = None
+    asked: dict[str, Any] | None = None
     if panel:
         shared.reject_options(
             command,
@@ -213,19 +212,10 @@ def _names(columns: str | None) -> list[str]:
     return [] if columns is None else [name.strip() for name in columns.split(",")]
 
 
-class RecommendOptions(TypedDict):
-    """For what a log is asked to recommend, as options of :func:`tvbo.logs.recommend.recommend`."""
-
-    t: float | None
-    context: dict[int, float]
-    categories: list[int]
-    row_numbers: list[int]
-
-
 def recommend_at(
     table: LogTable, inputs: list[str], values: dict[str, str], at: str | None
-) -> RecommendOptions:
-    """Return for what to recommend, read before the log is fitted.
+) -> dict[str, Any]:
+    """Return options of :func:`tvbo.logs.recommend.recommend`, read before the log is fitted.
 
     Args:
         table: The log.
@@ -250,12 +240,8 @@ def recommend_at(
     t = None if at is None else table.axis.number("--at", at)
     if t is not None and t < table.axis.times.max():
         raise TableError(f"Expected --at from the time of the last row on. Got {at!r}.")
-    return {
-        "t": t,
-        "context": context,
-        "categories": list(table.categories),
-        "row_numbers": table.lines,
-    }
+    of_log = {"categories": list(table.categories), "row_numbers": table.lines}
+    return {"t": t, "context": context, **of_log}
 
 
 def note_on_rows(table: LogTable, inputs: list[str]) -> None:
@@ -268,9 +254,8 @@ def note_on_rows(table: LogTable, inputs: list[str]) -> None:
         note(f"column '{inputs[place]}' is text: {len(labels)} categories")
 
 
-@contextmanager
-def fit_executor(workers: int, dask: str | None) -> Iterator[Executor | None]:
-    """Yield an executor of processes, or of a cluster; None where there is neither.
+def fit_executor(workers: int, dask: str | None) -> AbstractContextManager[Executor | None]:
+    """Return an executor of processes, or of a cluster; that of None where there is neither.
 
     Raises:
         TableError: if both are given.
@@ -278,15 +263,11 @@ def fit_executor(workers: int, dask: str | None) -> Iterator[Executor | None]:
     if dask is not None and workers > 1:
         raise TableError(f"Expected --workers or --dask. Got both, {workers} and {dask!r}.")
     if dask is not None:
-        with dask_executor(dask) as cluster:
-            yield cluster
-    elif workers > 1:
-        # Not forked, since a lock of torch could be held.
-        spawn = get_context("spawn")
-        with ProcessPoolExecutor(workers, spawn, torch.set_num_threads, (1,)) as processes:
-            yield processes
-    else:
-        yield None
+        return dask_executor(dask)
+    # Not forked, since a lock of torch could be held.
+    spawn = get_context("spawn")
+    threads = torch.set_num_threads
+    return ProcessPoolExecutor(workers, spawn, threads, (1,)) if workers > 1 else nullcontext()
 
 
 @announced()

@@ -19,7 +19,6 @@ from torch.nn import Parameter
 
 from tvbo.kernels.batch import BatchKernel
 from tvbo.spaces.observations import check_finite
-from tvbo.values import check_count
 
 MIN_FORGETTING_RATE = 1e-6
 MAX_FORGETTING_RATE = 1 - 1e-4
@@ -419,7 +418,8 @@ class SeasonalKernel(TemporalKernel):
         period_constraint: Interval | None = None,
         **kwargs: Any,
     ):
-        check_count(num_harmonics=num_harmonics)
+        if num_harmonics < 1:
+            raise ValueError(f"Expected num_harmonics >= 1. Got {num_harmonics}.")
         super().__init__(
             lengthscale_prior=lengthscale_prior,
             lengthscale_constraint=lengthscale_constraint or Positive(initial_value=1.0),

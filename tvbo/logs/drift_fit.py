@@ -218,10 +218,7 @@ class _Fit:
         _, whole, subsample = self._prepared(log)
         seconds = OF_WHOLE * _seconds(whole) + FROM_STARTS * _seconds(subsample)
         seconds *= int(whole.free().sum())
-        words = "some seconds" if seconds < 10 else f"about {seconds:.0f} CPU s"
-        if seconds > 120:
-            words = f"about {seconds / 60:.0f} CPU min"
-        return f"fitting {len(log)} rows: {words}"
+        return f"fitting {len(log):,} rows: about {max(1.0, seconds):.0f} s of CPU"
 
     def robust(self, log: DriftLog, numbers: Sequence[int]) -> DriftFit:
         """Fit a log without its outliers, which are named by the numbers of their rows."""

@@ -208,9 +208,6 @@ def drift_fit_of(
         unit: Unit of the outcomes of ``log``, in the unit of the user.
         noise_variance: σ² in the unit of the user, if it was given.
     """
-    # Imported here since importing scipy.stats takes longer than the rest of tvbo.
-    from scipy.stats import chi2
-
     best = profile.best
     sigma2 = noise_variance or maximizer.assign(best.theta)[0] * unit**2
     by_noise = []
@@ -245,7 +242,7 @@ def drift_fit_of(
         outputscale=scaled[0].outputscale.item() if scaled else None,
         log_likelihood=best.log_likelihood + offset,
         lr_statistic=statistic,
-        lr_pvalue=0.5 * float(chi2.sf(statistic, df=1)) if statistic > 0 else 1.0,
+        lr_pvalue=0.5 * math.erfc(math.sqrt(0.5 * statistic)) if statistic > 0 else 1.0,
         round_length=round_length,
         block_length=block_length(-math.expm1(-rate * round_length), horizon, dim=dim, nu=nu),
         n_observations=len(log),

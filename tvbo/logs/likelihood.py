@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -34,11 +33,6 @@ class Window:
 
     log: DriftLog
     given: int
-
-    @cached_property
-    def y_and_one(self) -> Tensor:
-        """The outcomes, and ones, as columns."""
-        return torch.stack([self.log.Y, torch.ones_like(self.log.Y)], dim=-1)
 
 
 def windows_of(log: DriftLog, max_dense: int) -> list[Window]:
@@ -96,21 +90,20 @@ class LogLikelihood:
             NotPSDError: if the covariance is singular to rounding.
         """
         wants_gradient, is_one = torch.is_grad_enabled(), len(self.windows) == 1
-        factored, white = [], []
+        factored, white, diagonals = [], [], []
         for window in self.windows:
             with torch.set_grad_enabled(wants_gradient and is_one):
-                made = covariance_of(window.log, self.covar_module, rate, noise_variance)
-            root, all_white = whiten(made[-1], window.y_and_one)
+                *made, covar = covariance_of(window.log, self.covar_module, rate, noise_variance)
+            Y = window.log.Y
+            root, all_white = whiten(covar, torch.stack([Y, torch.ones_like(Y)], dim=-1))
             # Of several they are made again for the gradient: all together may be gigabytes.
             factored.append((made if is_one else None, root, all_white))
             white.append(all_white[window.given :])
+            diagonals.append(root.diagonal()[window.given :])
         y, one = torch.cat(white).unbind(-1)
         mean = weighted_mean(y, one) if self.mean is None else self.mean
-        half_logdet = sum(
-            root.diagonal()[window.given :].log().sum().item()
-            for window, (_, root, _) in zip(self.windows, factored, strict=True)
-        )
-        value = -0.5 * (y - mean * one).square().sum().item() - half_logdet
+        quadratic = (y - mean * one).square().sum().item()
+        value = -0.5 * quadratic - torch.cat(diagonals).log().sum().item()
         value -= 0.5 * len(y) * math.log(2 * math.pi)
         if not wants_gradient:
             return torch.tensor(value, dtype=torch.float64), mean
@@ -118,20 +111,22 @@ class LogLikelihood:
         in_rate = in_noise = 0.0
         in_kernel = [torch.zeros_like(each) for each in learned]
         for window, (kept, root, all_white) in zip(self.windows, factored, strict=True):
-            kernel, decay, lags, covar = kept or covariance_of(
-                window.log, self.covar_module, rate, noise_variance
-            )
+            log = window.log
+            kernel, decay, *_ = kept or covariance_of(log, self.covar_module, rate, noise_variance)
             residual = all_white[:, 0] - mean * all_white[:, 1]
             weights = _in_covariance(root, residual)
             if window.given:
                 part = slice(window.given)
                 weights[part, part] -= _in_covariance(root[part, part], residual[part])
-            if window.log.Yvar is None:
+            if log.Yvar is None:
                 in_noise += weights.trace().item()
-            in_rate -= 0.5 * torch.einsum("ij,ij,ij->", weights, covar, lags).item()
+            lags = (log.times.unsqueeze(-1) - log.times).abs_()
+            in_rate -= (
+                0.5 * torch.einsum("ij,ij,ij->", weights.mul_(decay), kernel.detach(), lags).item()
+            )
             if learned:
                 slopes = torch.autograd.grad(
-                    kernel, learned, weights.mul_(decay), allow_unused=True, materialize_grads=True
+                    kernel, learned, weights, allow_unused=True, materialize_grads=True
                 )
                 in_kernel = [total + slope for total, slope in zip(in_kernel, slopes, strict=True)]
         return with_gradient(
@@ -144,8 +139,8 @@ class LogLikelihood:
 
 def covariance_of(
     log: DriftLog, covar_module: Kernel, rate: Tensor, noise_variance: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    r"""Return the kernel, which is differentiable, the decay in time, the lags, and :math:`\Sigma`.
+) -> tuple[Tensor, Tensor, Tensor]:
+    r"""Return the kernel, which is differentiable, the decay in time, and :math:`\Sigma`.
 
     Args:
         log: The observations.
@@ -155,13 +150,12 @@ def covariance_of(
     """
     kernel: Tensor = covar_module(log.actions).to_dense()
     with torch.no_grad():
-        lags = (log.times.unsqueeze(-1) - log.times).abs_()
-        decay = (lags * (-0.5 * rate)).exp_()
+        decay = (log.times.unsqueeze(-1) - log.times).abs_().mul_(-0.5 * rate).exp_()
         if log.segments.any():
             decay *= log.segments.unsqueeze(-1) == log.segments
         covar = kernel * decay
         covar.diagonal().add_(noise_variance if log.Yvar is None else log.Yvar)
-    return kernel, decay, lags, covar
+    return kernel, decay, covar
 
 
 def _in_covariance(root: Tensor, white: Tensor) -> Tensor:

@@ -258,25 +258,15 @@ class _ProfileSearch:
         """Return the point of the profile at a rate."""
         if log_rate not in self.points:
             self.on_point()
-            start = at_rate(self._start(log_rate), log_rate)
+            near = min(self.points, key=lambda known: abs(known - log_rate))
+            moved = self.points[near].theta + self.direction * (log_rate - near)
+            start = at_rate(moved, log_rate)
             if self.model is None:
                 self.points[log_rate] = self.maximizer.explore(start, RATE)
             else:
                 found, _ = self.maximizer.refine(start, RATE, model=self.model, close=PROFILE)
                 self.points[log_rate] = found
         return self.points[log_rate]
-
-    def _start(self, log_rate: float) -> Array:
-        """Return the other parameters that are expected at a rate."""
-        near = sorted(self.points, key=lambda known: abs(known - log_rate))[:2]
-        first = self.points[near[0]].theta
-        if self.model is not None and near[0] == self.best.log_rate:
-            return first + self.direction * (log_rate - near[0])
-        reach = abs(near[1] - near[0])
-        if self.model is None or reach < ROOT_TOLERANCE or abs(near[0] - log_rate) > reach:
-            return first
-        share = (log_rate - near[0]) / (near[1] - near[0])
-        return first + share * (self.points[near[1]].theta - first)
 
     def end(self, limit: Optimum, drop: float, outwards: float) -> float:
         """Return the log ρ between maximum and limit at which the profile crosses the threshold.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 from botorch.exceptions.errors import InputDataError
+from scipy.optimize import brentq
 from scipy.special import ndtri
 from torch import Tensor
 
@@ -68,11 +69,8 @@ class LogRecommendation:
             f"expect {self.mean:.4g} ({self.level:.0%}: {low:.4g} to {high:.4g}; usual "
             f"{self.usual:.4g})"
         )
-        if math.isinf(self.holds_for):
-            held = "as long as nothing drifts"
-        elif self.holds_for > 0:
-            held = f"half of the lead is gone after {in_time(self.holds_for, self.time_unit)}"
-        else:
+        held = f"half of the lead is gone after {in_time(self.holds_for, self.time_unit)}"
+        if self.holds_for == 0:
             held = "nothing is known to be better than usual"
         return f"{settings}: {expected}; {held}"
 
@@ -133,17 +131,16 @@ def recommend(
     best = best_of(choices)
     if len(choices) > MAX_CHOICES:
         low, high = log.actions.amin(dim=0), log.actions.amax(dim=0)
-        numbers = [place for place in range(len(low)) if place not in categories]
-        drawn = log.actions[torch.randint(len(log), (SPREAD,), generator=generator)]
-        shares = torch.rand(SPREAD, len(numbers), dtype=low.dtype, generator=generator)
-        drawn[:, numbers] = low[numbers] + shares * (high - low)[numbers]
+        shares = torch.rand(SPREAD, len(low), dtype=low.dtype, generator=generator)
+        drawn = low + shares * (high - low)
+        for place in categories:
+            rows = torch.randint(len(log), (SPREAD,), generator=generator)
+            drawn[:, place] = log.actions[rows, place]
         best = best_of(torch.cat([best.unsqueeze(0), drawn]))
         for share in SHRINK:
-            around = best.repeat(NEAR, 1)
-            steps = torch.randn(NEAR, len(numbers), dtype=low.dtype, generator=generator)
-            moved = around[:, numbers] + share * steps * (high - low)[numbers]
-            around[1:, numbers] = moved.clamp(low[numbers], high[numbers])[1:]
-            best = best_of(around)
+            steps = share * torch.randn(NEAR, len(low), dtype=low.dtype, generator=generator)
+            steps[0] = steps[:, list(categories)] = 0.0
+            best = best_of((best + steps * (high - low)).clamp(low, high))
     mean, variance = (moment.item() for moment in predictor.moments(best.unsqueeze(0), t))
     noise = predictor.noise_variance if log.Yvar is None else log.Yvar.mean().item()
     reach = float(ndtri(0.5 + 0.5 * fit.level)) * math.sqrt(variance + noise)
@@ -202,14 +199,12 @@ class _Predictor:
             mean, _ = self.moments(X.unsqueeze(0), t + later)
             return mean.item() - self.mean
 
-        now, low, high = lead(0.0), 0.0, round_length
+        now, high = lead(0.0), round_length
         if now <= 0:
             return 0.0
         while lead(high) > 0.5 * now:
-            low, high = high, 2 * high
+            high *= 2
             if high > LONGEST * round_length:
                 return math.inf
-        for _ in range(30):
-            middle = 0.5 * (low + high)
-            low, high = (middle, high) if lead(middle) > 0.5 * now else (low, middle)
-        return high
+        end: float = brentq(lambda later: lead(later) - 0.5 * now, 0.0, high, rtol=1e-6)
+        return end

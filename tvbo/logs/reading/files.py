@@ -107,9 +107,9 @@ def read_csv(path: str | Path, **csv: Unpack[CsvOptions]) -> pd.DataFrame:
         frame[name] = _cleaned(column, decimal)
     if frame.empty:
         raise TableError(f"Expected rows in {path}. Got an empty log.")
-    unusual = {name: found[name] for name in found if found[name] != USUAL[name]}
-    if unusual == {name: used[name] for name in unusual} and not given:
-        frame.attrs["remarks"] = [f"the file was read with {_described(unusual)}"] * bool(unusual)
+    if not given and found != USUAL:
+        unusual = {name: value for name, value in found.items() if value != USUAL[name]}
+        frame.attrs["remarks"] = [f"the file was read with {_described(unusual)}"]
     return frame
 
 
