@@ -427,6 +427,9 @@ def ledoit_wolf(rows: Array) -> tuple[Array, float]:
 def first_covariance(residuals: Cells) -> tuple[Array, float]:
     """Return a covariance over arms by residuals at successive times, and a share of shrinkage.
 
+    The share is that of the sums of successive residuals: differences are mostly noise, whose
+    shrinkage to the diagonal would be taken for that of the drift.
+
     The covariance of the sums of successive residuals less that of their differences is four times
     their symmetric lagged covariance, which independent noise does not enter. Where successive
     residuals hardly depend on one another, it is the covariance of the residuals. Cells without a
@@ -438,8 +441,8 @@ def first_covariance(residuals: Cells) -> tuple[Array, float]:
     rows = filled_in(residuals)
     follows = ~residuals.starts[1:]
     later, earlier = rows[1:][follows], rows[:-1][follows]
-    sums, _ = ledoit_wolf(later + earlier)
-    differences, shrinkage = ledoit_wolf(later - earlier)
+    sums, shrinkage = ledoit_wolf(later + earlier)
+    differences, _ = ledoit_wolf(later - earlier)
     lagged, variance = 0.25 * (sums - differences), float(rows.var(axis=0).mean())
     if np.trace(lagged) < LEAST_CORRELATION * variance * len(lagged):
         return ledoit_wolf(rows)[0] + SMALLEST_START * variance * np.eye(len(lagged)), shrinkage
