@@ -37,9 +37,9 @@ class LogRecommendation:
         t: The time.
         mean: Expected outcome.
         interval: Interval of an outcome, noise included.
-        usual: Mean of the outcomes of the log, which the fit has as its prior mean.
-        holds_for: Time after which half of the lead over the usual outcome is gone, in
-            ``time_unit``; infinite without drift, zero where nothing is known to be better.
+        usual: Mean of the outcomes of the log.
+        holds_for: Time after which half of the lead over other actions is gone, in ``time_unit``;
+            infinite without drift, zero where nothing is known to be better.
         level: Confidence of the interval.
         time_unit: Name of the unit of time.
     """
@@ -149,7 +149,7 @@ def recommend(
         t=t,
         mean=mean,
         interval=(mean - reach, mean + reach),
-        usual=predictor.mean,
+        usual=log.Y.mean().item(),
         holds_for=predictor.half_of_lead(best, t, fit.round_length),
         level=fit.level,
         time_unit=fit.time_unit,
@@ -193,7 +193,7 @@ class _Predictor:
             return self.mean + (white.mT @ self.white).squeeze(-1), variance
 
     def half_of_lead(self, X: Tensor, t: float, round_length: float) -> float:
-        """Return the time in which half of the lead of a place over the mean is lost."""
+        """Return the time in which half of the lead of a place over the prior mean is lost."""
 
         def lead(later: float) -> float:
             mean, _ = self.moments(X.unsqueeze(0), t + later)
