@@ -147,13 +147,13 @@ def typical_range(values: Array) -> tuple[Array, Array]:
     return center + np.nanmean(distance, axis=0), np.nanstd(distance, axis=0)
 
 
-def draw_in_outliers(
+def replace_outliers(
     cells: Cells, rates: Array, variances: Array, noise: Array
 ) -> tuple[Cells, list[tuple[int, int, float]]]:
-    """Return a panel whose outliers are at the limit, and these as row, arm and deviations.
+    """Return a panel whose outliers are what is predicted, and these as row, arm and deviations.
 
-    Each arm is filtered by itself. Of two successive outliers on one side only the first is drawn
-    in: the second shows that the arm has moved.
+    Each arm is filtered by itself. Of two successive outliers on one side only the first is
+    replaced: the second shows that the arm has moved.
 
     Args:
         cells: The panel, in units of each arm's deviation, about its centre.
@@ -178,8 +178,8 @@ def draw_in_outliers(
         drawn = (beyond != 0) & (beyond != side)
         for arm in np.flatnonzero(drawn):
             found.append((t, int(arm), float(distance[arm])))
-        error = np.where(drawn, OUTLIER * beyond * np.sqrt(total), error)
-        values[t] = np.where(drawn, mean + error, values[t])
+        error = np.where(drawn, 0.0, error)
+        values[t] = np.where(drawn, mean, values[t])
         side = np.where(np.isnan(values[t]), side, beyond)
         gain = np.where(np.isnan(values[t]), 0.0, variance / total)
         mean, variance = mean + gain * error, variance * (1 - gain)

@@ -20,7 +20,7 @@ from tvbo.logs.panel_cells import (
     Cells,
     Outlier,
     deviations_of,
-    draw_in_outliers,
+    replace_outliers,
     typical_range,
 )
 from tvbo.logs.panel_forms import IndependentForm, in_unit_of_time
@@ -98,9 +98,9 @@ def fit_panel(
     standard errors, what a tuner needs to know: all arms in the last quarter of the log, from one
     random arm at each time, by models of the first three quarters.
 
-    A cell more than eight standard deviations from what its arm's past predicts is drawn in to that
-    distance, and is named in ``outliers``. The multiplier of a tuner's standard deviation is chosen
-    by playing the second half of the log (:attr:`PanelFit.tuning`).
+    A cell more than eight standard deviations from what its arm's past predicts is taken for that
+    prediction, and is named in ``outliers``. The multiplier of a tuner's standard deviation is
+    chosen by playing the second half of the log (:attr:`PanelFit.tuning`).
 
     Args:
         values: ``T x n``, larger is better; NaN where there is no value.
@@ -217,14 +217,14 @@ def _forms(
 def _without_outliers(
     rows: Array, times: Array, starts: NDArray[np.bool_], gap: float
 ) -> tuple[Cells, list[Outlier]]:
-    """Return the panel with outliers drawn in, in the user's unit of values, and the outliers."""
+    """Return the panel with outliers replaced, in the user's unit of values, and the outliers."""
     center, deviation = typical_range(rows)
     deviation = np.where(deviation > 0, deviation, np.nanstd(rows, axis=0))
     deviation = np.where(deviation > 0, deviation, 1.0)
     scaled = Cells.of((rows - center) / deviation, times / gap, starts)
     usual = replace(scaled, values=scaled.values.clip(-FAR, FAR))
     form = IndependentForm(usual)
-    drawn, found = draw_in_outliers(scaled, *form.parts(form.start))
+    drawn, found = replace_outliers(scaled, *form.parts(form.start))
     values = drawn.values * deviation + center
     outliers = [
         Outlier(float(times[t]), arm, float(rows[t, arm]), distance) for t, arm, distance in found
@@ -307,7 +307,7 @@ class _Parts:
         Args:
             name: Name of the form.
             share: Share of the log before the rows that are played.
-            values: Values to play, in the user's unit; None are those with outliers drawn in.
+            values: Values to play, in the user's unit; None are those with outliers replaced.
         """
         starts = self.panel.starts
         T = len(starts)

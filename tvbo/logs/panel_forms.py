@@ -421,6 +421,14 @@ class CommonForm(Form):
             noise * scale,
         )
 
+    def spread(self, theta: Array, factor: float) -> Array:
+        """Return parameters whose first kernel is faster than the others by a factor more."""
+        theta = theta.copy()
+        count = len(_names(self.kernels[0]))
+        theta[:count] += 0.5 * math.log(factor)
+        theta[count : len(self.logs)] -= 0.5 * math.log(factor)
+        return theta
+
     def shares(self, parameters: Array) -> Array:
         """Return the shares of the components in the variance."""
         shares = np.exp(np.append(0.0, parameters[len(self.logs) :]))

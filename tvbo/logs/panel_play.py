@@ -35,7 +35,7 @@ class Fold:
     Args:
         model: The model.
         values: ``T x n`` of both parts, in the user's unit; NaN where there is none.
-        cells: The same panel with outliers drawn in, for its times and gaps.
+        cells: The same panel with outliers replaced, for its times and gaps.
         gap: Unit of the times of ``cells``, in the user's.
         start: First row that is played.
     """

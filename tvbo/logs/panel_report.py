@@ -79,7 +79,7 @@ class PanelFit(SavedFit):
         chosen: Index of the one that was chosen.
         reason: Why this one was chosen, in a sentence.
         messages: Remarks on season, outliers and on the reliability of the numbers.
-        outliers: Cells that were drawn in to eight deviations from their prediction.
+        outliers: Cells that were taken for what the past of their arm predicts.
         model: Means, season and dynamics.
         belief: What is believed of the state after the last time.
         last_time: Last time of the log; None if its segments are independent.
@@ -394,7 +394,7 @@ def messages_of(fitted: Fitted, cells: Cells, outliers: Sequence[Outlier]) -> li
         others = len(outliers) - len(largest)
         messages.append(
             f"{len(outliers)} of {cells.num_values} values lie far from what their arm's past "
-            f"predicts, and were drawn in: {named}{f', and {others} more' if others else ''}."
+            f"predicts, and were taken for that: {named}{f', and {others} more' if others else ''}."
         )
     maximum = fitted.maximum
     if isinstance(maximum.form, CommonForm):

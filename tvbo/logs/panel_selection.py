@@ -36,6 +36,9 @@ SMALLEST_START = 1e-3
 SHRINKAGES = np.geomspace(1.0, 1e5, 40)
 """Weights of the prior of a vector autoregression that are compared."""
 
+SPREADS = (4.0, 0.25)
+"""Factors between the rates of a sum of kernels from which its search begins again."""
+
 ROUGH_ROUNDS = 2
 """Largest number of rounds of a search whose result is compared or continued."""
 
@@ -93,7 +96,7 @@ class PanelSearch:
 
     Args:
         cells: The panel about the centre of each arm, in a unit in which arms have a mean variance
-            of one, with outliers drawn in.
+            of one, with outliers replaced.
         candidates: Forms of drift that all arms share.
         gap: The usual gap, in the user's unit of time.
         whole: Fits of the whole panel, where this is a part of it: their maxima are where searches
@@ -121,10 +124,15 @@ class PanelSearch:
         cells = self.regular if fitted.name == VECTOR else self.cells
         assert cells is not None
         found = fitted.maximum
-        maximum = maximize(
-            found.form, cells, fitted.regressors, found.coefficients, found.theta, enough
-        )
-        return replace(fitted, maximum=maximum)
+        starts = [found.theta]
+        if isinstance(found.form, CommonForm) and len(found.form.kernels) > 1:
+            # Sums of kernels have several maxima.
+            starts += [found.form.spread(found.theta, factor) for factor in SPREADS]
+        maxima = [
+            maximize(found.form, cells, fitted.regressors, found.coefficients, theta, enough)
+            for theta in starts
+        ]
+        return replace(fitted, maximum=max(maxima, key=lambda each: each.objective))
 
     def fit(self, name: str, season: Season | None, enough: float) -> Fitted:
         """Fit a form of drift with a season or without, from first estimates.
