@@ -18,8 +18,7 @@ def plot_backtest(result: BacktestResult) -> Figure:
     """Plot the cumulative regret of each algorithm over the times that were played.
 
     The band is one standard error of the sum so far, from the blocks of the result. Names stand at
-    the ends of the lines, with the mean regret. Where a choice had no reading, its regret counts as
-    the mean.
+    the ends of the lines, with the mean regret.
 
     Args:
         result: The backtest.
@@ -29,7 +28,7 @@ def plot_backtest(result: BacktestResult) -> Figure:
     rounds = torch.arange(1, len(result.times) + 1)
     for name, (color, line) in algorithm_styles(result.regret).items():
         mean = result.results[name].mean
-        series = result.regret[name].nanmean(dim=0).nan_to_num(nan=mean)
+        series = result.regret[name].nanmean(dim=0)
         total, error = cumulative(series, result.blocks)
         width = 2.6 if name == result.subject else 1.6
         label = f"{name} {mean:.3g}"
