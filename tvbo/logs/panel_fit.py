@@ -253,11 +253,10 @@ def _choose_season(
     count = search.cells.num_values
     for each in seasons:
         on_step(f"{base}, {each.kind} {each.length * search.gap:.4g}")
+        search.settle(each, ROUGH)
         fitted = search.fit(base, each, ROUGH)
         if fitted.evidence(count) > best.evidence(count):
             best = fitted
-    if best.season is not None:
-        search.settle(best.season, ROUGH)
     return best.season
 
 
