@@ -120,9 +120,7 @@ def compare_drift(
             penalized = gained - 0.5 * count * math.log(later)
         value = optimum.log_likelihood - len(log) * math.log(unit)
         evidence = value - 0.5 * count * math.log(len(log))
-        rows.append(
-            PanelCandidate(candidate.name, False, count, value, evidence, score, penalized, None)
-        )
+        rows.append(PanelCandidate(candidate.name, False, count, value, evidence, score, penalized))
         models.append((kernel, *maximizer.assign(optimum.theta)))
         if not optimum.converged:
             messages.append(f"The search for {candidate.name} did not converge.")

@@ -126,7 +126,6 @@ class PanelCandidate:
             None where it was not needed.
         penalized_prediction: The sum of these log densities less ``k / 2 log M``, with ``M`` values
             in the last quarter; None for a panel.
-        forecast_error: None.
     """
 
     temporal_kernel: str
@@ -136,7 +135,6 @@ class PanelCandidate:
     evidence: float
     predictive_score: float | None
     penalized_prediction: float | None
-    forecast_error: float | None
 
     @property
     def label(self) -> str:
@@ -194,29 +192,21 @@ def choose(rows: Sequence[PanelCandidate]) -> tuple[PanelCandidate, str]:
 
     Where another row predicts the last part of the log better, the reason says so.
     """
-    has_seasons = any(row.has_season for row in rows)
-
-    def name(row: PanelCandidate) -> str:
-        return row.label if has_seasons else row.temporal_kernel
-
     best = max(rows, key=lambda row: row.evidence)
     if len(rows) == 1:
-        return best, f"{name(best)}: the only candidate."
-    reason = f"{name(best)}: it has the largest evidence"
-    for others in (
-        [row for row in rows if row.temporal_kernel != best.temporal_kernel],
-        [row for row in rows if row.has_season != best.has_season],
-    ):
-        if others:
-            other = max(others, key=lambda row: row.evidence)
-            reason += f", {best.evidence - other.evidence:.1f} nats more than {name(other)}"
+        return best, f"{best.temporal_kernel}: the only candidate."
+    other = max((row for row in rows if row is not best), key=lambda row: row.evidence)
+    reason = (
+        f"{best.temporal_kernel}: it has the largest evidence, "
+        f"{best.evidence - other.evidence:.1f} nats more than {other.temporal_kernel}"
+    )
     predicted = max(rows, key=lambda row: _number(row.penalized_prediction))
     if predicted is best:
         return best, f"{reason}, and predicts the last part of the log best, one step ahead."
     lead = _number(predicted.penalized_prediction) - _number(best.penalized_prediction)
     return best, (
-        f"{reason}, although {name(predicted)} predicts the last part of the log better, one step "
-        f"ahead, by {lead:.1f} nats after the penalty for parameters."
+        f"{reason}, although {predicted.temporal_kernel} predicts the last part of the log better, "
+        f"one step ahead, by {lead:.1f} nats after the penalty for parameters."
     )
 
 

@@ -30,9 +30,9 @@ class Dynamics(ABC):
         """Covariance of the state before any observation, ``k x k``."""
 
     @property
-    @abstractmethod
     def observation(self) -> Array:
-        """The arms as functions of the state, ``n x k``."""
+        """The arms as functions of the state, ``n x k``; by default they are the state."""
+        return np.eye(len(self.stationary))
 
     @property
     @abstractmethod
@@ -96,7 +96,8 @@ class CommonDynamics(Dynamics):
         with torch.no_grad():
             parts = [kernel.transition(age).numpy() for kernel in self.kernels]
         A = np.kron(np.eye(self.covariances.shape[1]), block_diag(*parts))
-        return A, self.stationary - A @ self.stationary @ A.T
+        P = self.stationary
+        return A, P - A @ P @ A.T
 
 
 @dataclass(frozen=True)
@@ -117,11 +118,6 @@ class IndependentDynamics(Dynamics):
     def stationary(self) -> Array:
         """Variances of the arms."""
         return np.diag(self.variances)
-
-    @property
-    def observation(self) -> Array:
-        """The arms, which are the state."""
-        return np.eye(len(self.variances))
 
     @property
     def noise(self) -> Array:
@@ -156,11 +152,6 @@ class VectorDynamics(Dynamics):
     def stationary(self) -> Array:
         """Variances of the arms."""
         return np.diag(self.initial)
-
-    @property
-    def observation(self) -> Array:
-        """The arms, which are the state."""
-        return np.eye(len(self.initial))
 
     @property
     def noise(self) -> Array:
@@ -213,7 +204,7 @@ class PanelModel:
         return levels
 
     def filter_panel(self, values: Array, cells: Cells, gap: float) -> Belief:
-        """Return the belief at the last time of a panel, all of whose cells are observed.
+        """Return the belief at the last time of a panel.
 
         Args:
             values: ``T x n``; NaN where there is none.
@@ -223,7 +214,7 @@ class PanelModel:
         model = self.dynamics.space(cells.lags * gap)
         residuals = (values - self.levels(cells.times * gap))[:, None]
         filtered = KalmanFilter(model, ~np.isnan(residuals), cells.gaps)
-        _, _, states = filtered.innovations(residuals)
+        _, states = filtered.innovations(residuals)
         return Belief(states[-1, 0], filtered.steps[-1].filtered[0])
 
     def predict(self, belief: Belief, lag: float) -> Belief:

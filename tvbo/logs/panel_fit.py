@@ -340,7 +340,6 @@ def _choose_form(
             fitted.evidence(count),
             None,
             None,
-            None,
         )
         for name, fitted in fits.items()
     ]

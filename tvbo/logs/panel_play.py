@@ -21,8 +21,8 @@ USUAL = 0.2
 """The multiplier unless another one is better by more than two standard errors."""
 
 STARTS, APART = 4, 6
-"""Games of each multiplier, which begin so many times one after another: until then all arms are
-read."""
+"""Games of each multiplier, which begin so many times one after another: until then arms are taken
+at random."""
 
 TAIL = 36.0
 """Largest squared standardized error that a score takes in full."""

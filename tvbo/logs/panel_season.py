@@ -125,7 +125,7 @@ def find_periods(flat: Fitted, cells: Cells) -> list[float]:
     """
     form, theta = flat.maximum.form, flat.maximum.theta
     residuals = cells.values - flat.regressors.columns @ flat.maximum.coefficients
-    errors, _, _ = form.filter(residuals, cells.gaps, theta).innovations(
+    errors, _ = form.filter(residuals, cells.gaps, theta).innovations(
         form.outputs(residuals, theta)
     )
     series = errors.reshape(len(errors), -1)

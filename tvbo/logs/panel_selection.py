@@ -304,7 +304,7 @@ def vector_form(residuals: Cells, theta: Array) -> VectorForm:
     """
     form = IndependentForm(residuals)
     filtered = form.filter(residuals.values, residuals.gaps, theta)
-    errors, _, states = filtered.innovations(form.outputs(residuals.values, theta))
+    errors, states = filtered.innovations(form.outputs(residuals.values, theta))
     precision = np.stack([step.precision[:, 0, 0] for step in filtered.steps])
     errors = (errors[:, :, 0] * np.sqrt(precision)).clip(-FAR, FAR)
     follows = residuals.gaps[1:] >= 0
@@ -366,7 +366,7 @@ def season_regressors(cells: Cells, season: Season, base: Maximum) -> Regressors
     series = filled_in(cells) @ modes
 
     def white(values: Array) -> Array:
-        errors, _, _ = filtered.innovations(values[:, :, None])
+        errors, _ = filtered.innovations(values[:, :, None])
         return errors[:, :, 0] * np.sqrt(
             np.stack([each.precision[:, 0, 0] for each in filtered.steps])
         )

@@ -137,32 +137,30 @@ class KalmanFilter:
         filtered = predicted - gain @ crossed.swapaxes(-1, -2)
         return _Step(predicted, gain, precision, filtered, log_determinant)
 
-    def innovations(self, values: Array) -> tuple[Array, Array, Array]:
-        """Return innovations ``T x b x m``, and predicted and filtered states ``T x b x s``.
+    def innovations(self, values: Array) -> tuple[Array, Array]:
+        """Return innovations ``T x b x m``, and filtered states ``T x b x s``.
 
         Args:
             values: ``T x b x m``; those that are not observed are ignored.
         """
         model, T = self.model, len(values)
         b, s = model.initial.shape[:2]
-        errors, means = np.empty(values.shape), np.empty((T, b, s))
-        filtered = np.empty_like(means)
+        errors, filtered = np.empty(values.shape), np.empty((T, b, s))
         Zt = model.observation.T
         known = np.where(self.observed, values, 0.0)
         state = np.zeros((b, s))
         for t, step in enumerate(self.steps):
             gap = self.gaps[t]
             state = np.zeros((b, s)) if gap < 0 else _times(model.transitions[gap], state)
-            means[t] = state
             error = known[t] - state @ Zt
             errors[t] = error
             state = state + _times(step.gain, error)
             filtered[t] = state
-        return np.where(self.observed, errors, 0.0), means, filtered
+        return np.where(self.observed, errors, 0.0), filtered
 
     def log_likelihood(self, values: Array) -> float:
         """Return the log likelihood of values ``T x b x m``."""
-        errors, _, _ = self.innovations(values)
+        errors, _ = self.innovations(values)
         return self._log_likelihood(errors, self._weigh(errors))
 
     def _weigh(self, errors: Array) -> Array:
@@ -188,7 +186,7 @@ class KalmanFilter:
 
     def precision_times(self, values: Array) -> Array:
         """Return the precision matrix of all observed cells times values, ``T x b x m``."""
-        errors, _, _ = self.innovations(values)
+        errors, _ = self.innovations(values)
         weighted, _ = self._adjoint(self._weigh(errors))
         return weighted
 
@@ -216,7 +214,7 @@ class KalmanFilter:
         (Koopman, Shephard, 1992, in the form of Durbin, Koopman, 2012, Section 4.5).
         """
         model, T = self.model, len(values)
-        errors, _, filtered = self.innovations(values)
+        errors, filtered = self.innovations(values)
         weighted = self._weigh(errors)
         u, states = self._adjoint(weighted)
         by_transition = np.zeros_like(model.transitions)
