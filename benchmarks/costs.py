@@ -16,10 +16,9 @@ from tvbo import recipes
 from tvbo.acquisition import UCB, LogBeta
 from tvbo.fit.model_fitter import ModelFitter
 from tvbo.kernels import CovarianceMatrixKernel
-from tvbo.logs import Panel
-from tvbo.logs.dataset import DriftLog
+from tvbo.logs.blocks import BlockLikelihood
+from tvbo.logs.dataset import DriftLog, panel_rows
 from tvbo.logs.likelihood import LogLikelihood
-from tvbo.logs.panel import PanelLikelihood, panel_rows
 from tvbo.optimizers import GPOptimizer, OutcomeModel
 from tvbo.optimizers.posterior_state import RowState
 from tvbo.spaces import FiniteSpace, InputLayout
@@ -92,7 +91,7 @@ def one_round(n: int) -> list[dict]:
     return results
 
 
-def likelihood_seconds(likelihood: LogLikelihood | PanelLikelihood) -> float:
+def likelihood_seconds(likelihood: LogLikelihood | BlockLikelihood) -> float:
     """Return the seconds of a value with its gradient."""
 
     def evaluate() -> None:
@@ -120,8 +119,8 @@ def panel(arms: int, steps: int) -> dict:
     values = torch.randn(steps, arms, dtype=torch.float64, generator=generator)
     X, Y = panel_rows(values, torch.arange(steps, dtype=torch.float64))
     kernel = CovarianceMatrixKernel(torch.eye(arms, dtype=torch.float64))
-    log = Panel.from_log(DriftLog.from_rows(X, Y, None, -1))
-    seconds = likelihood_seconds(PanelLikelihood(log, kernel, None))
+    log = DriftLog.from_rows(X, Y, None, -1)
+    seconds = likelihood_seconds(BlockLikelihood(log, kernel, None))
     return {"what": f"likelihood, panel of {arms} × {steps}", "seconds": seconds}
 
 

@@ -21,9 +21,8 @@ from torch import Tensor
 from experiments.data.intel_lab import intel_lab
 from tvbo.kernels import CovarianceMatrixKernel
 from tvbo.logs import DriftFit, fit_drift
-from tvbo.logs.dataset import DriftLog
+from tvbo.logs.dataset import DriftLog, panel_rows
 from tvbo.logs.likelihood import LogLikelihood
-from tvbo.logs.panel import panel_rows
 
 DENSE_SIZE = 9000
 MISSING = 0.05

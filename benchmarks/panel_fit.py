@@ -18,9 +18,8 @@ from shared import parser, show
 
 from tvbo.kernels import CovarianceMatrixKernel
 from tvbo.logs import empirical_covariance, fit_panel
-from tvbo.logs.dataset import DriftLog
+from tvbo.logs.dataset import DriftLog, panel_rows
 from tvbo.logs.likelihood import LogLikelihood
-from tvbo.logs.panel import panel_rows
 
 SIZES = ((22, 672), (207, 1152))
 """Arms and times of the panels."""

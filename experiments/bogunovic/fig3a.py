@@ -25,7 +25,7 @@ from experiments.spread import spread
 from tvbo import recipes, run
 from tvbo.acquisition import LogBeta
 from tvbo.logs import DriftFit, fit_drift
-from tvbo.logs.panel import panel_rows
+from tvbo.logs.dataset import panel_rows
 from tvbo.optimizers import Optimizer
 from tvbo.test_functions.panel import PanelProblem
 
@@ -49,6 +49,7 @@ def fit_training(data: EmpiricalPanel) -> DriftFit:
         noise_variance=NOISE_VARIANCE,
         mean=data.mean,
         time_unit=data.time_unit,
+        outliers=False,
     )
 
 

@@ -24,7 +24,7 @@ from experiments.spread import spread
 from tvbo import recipes, run
 from tvbo.acquisition import LogBeta
 from tvbo.logs import DriftFit, fit_drift
-from tvbo.logs.panel import panel_rows, panel_segments
+from tvbo.logs.dataset import panel_rows, panel_segments
 from tvbo.optimizers import Optimizer
 from tvbo.test_functions.panel import PanelProblem
 
@@ -51,6 +51,7 @@ def fit_training_days(data: TrafficDays) -> DriftFit:
         noise_variance=NOISE_VARIANCE,
         mean=data.mean,
         time_unit=data.time_unit,
+        outliers=False,
     )
 
 

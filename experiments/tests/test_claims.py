@@ -13,7 +13,7 @@ from experiments.claims import (
     mean_and_error,
 )
 from tvbo.logs import fit_drift
-from tvbo.logs.panel import panel_rows
+from tvbo.logs.dataset import panel_rows
 
 
 def test_mean_and_error():

@@ -4,7 +4,7 @@ import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
-from tvbo.logs.panel import panel_rows
+from tvbo.logs.dataset import panel_rows
 
 
 @pytest.fixture

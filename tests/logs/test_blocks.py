@@ -5,9 +5,8 @@ import torch
 from linear_operator.utils.errors import NotPSDError
 
 from tvbo.logs.blocks import BlockLikelihood
-from tvbo.logs.dataset import DriftLog
+from tvbo.logs.dataset import DriftLog, panel_rows
 from tvbo.logs.likelihood import LogLikelihood
-from tvbo.logs.panel import panel_rows
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
 

@@ -10,9 +10,8 @@ from scipy.stats import chi2
 
 from tvbo.kernels import CovarianceMatrixKernel
 from tvbo.logs import empirical_covariance, fit_drift, fit_panel
-from tvbo.logs.dataset import DriftLog
+from tvbo.logs.dataset import DriftLog, panel_rows
 from tvbo.logs.likelihood import LogLikelihood
-from tvbo.logs.panel import panel_rows
 from tvbo.logs.parameters import scaled_kernel
 from tvbo.logs.reading import read_panel
 from tvbo.test_functions import drifting_gp
@@ -177,7 +176,7 @@ def test_a_long_static_panel_is_sure_of_it():
     )
     X, Y = panel_rows(observed, problem.times)
     kernel = CovarianceMatrixKernel(known_kernel()(problem.choices).to_dense())
-    fit = fit_drift(X, Y, covar_module=kernel, noise_variance=0.01)
+    fit = fit_drift(X, Y, covar_module=kernel, noise_variance=0.01, outliers=False)
     low, high = fit.forgetting_rate_interval
     assert low == 0.0
     assert fit.forgetting_rate < 1e-4
@@ -259,6 +258,7 @@ def test_intel_lab_training_days(data_folder):
         noise_variance=0.5,
         mean=panel.values.mean().item(),
         time_unit=panel.axis.unit,
+        outliers=False,
     )
     assert 0.02 <= fit.forgetting_rate <= 0.04
     assert fit.n_observations == 19872

@@ -6,7 +6,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tvbo.logs.dataset import Panel
     from tvbo.logs.drift_fit import DriftFitError, fit_drift
     from tvbo.logs.drift_result import DriftFit
     from tvbo.logs.empirical import empirical_covariance
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 __all__ = [
     "DriftFit",
     "DriftFitError",
-    "Panel",
     "PanelFit",
     "empirical_covariance",
     "fit_drift",
@@ -29,7 +27,6 @@ __all__ = [
 _MODULES = {
     "DriftFit": "drift_result",
     "DriftFitError": "drift_fit",
-    "Panel": "dataset",
     "PanelFit": "panel_report",
     "empirical_covariance": "empirical",
     "fit_drift": "drift_fit",

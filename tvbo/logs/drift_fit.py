@@ -16,13 +16,12 @@ from torch import Tensor
 
 from tvbo.kernels import TemporalKernel
 from tvbo.logs.blocks import BLOCK, BlockLikelihood
-from tvbo.logs.dataset import DriftLog, Panel, outcome_unit
+from tvbo.logs.dataset import DriftLog, outcome_unit
 from tvbo.logs.drift_result import DriftFit, drift_fit_of
 from tvbo.logs.likelihood import BLOCK as BLOCK_ROWS
 from tvbo.logs.likelihood import EARLIER, MAX_DENSE, RECENT, LogLikelihood
 from tvbo.logs.maximize import RATE, LikelihoodMaximizer, Optimum
-from tvbo.logs.outliers import MAX_PANEL, LogModel, clipped, find_outliers
-from tvbo.logs.panel import PanelLikelihood
+from tvbo.logs.outliers import LogModel, clipped, find_outliers
 from tvbo.logs.parameters import scaled_kernel, times_factor
 from tvbo.logs.profile import OUTLIERS, START_STEPS, at_rate, explore_starts, profile_rate, steps
 from tvbo.terminal import patient_steps
@@ -37,7 +36,7 @@ BLOCKS_PAY = 2
 """Blocks are faster than the dense factorization in logs more than this many times as long as the
 sum of block size and distinct actions, as measured; the operations are N (b + n)² and N³."""
 
-DriftLikelihood = LogLikelihood | PanelLikelihood | BlockLikelihood
+DriftLikelihood = LogLikelihood | BlockLikelihood
 """A callable of ρ and σ² that returns the log likelihood and the mean at which it was evaluated."""
 
 
@@ -49,10 +48,6 @@ def make_likelihood(log: DriftLog, covar_module: Kernel, mean: float | None) -> 
         covar_module: The kernel over actions.
         mean: The prior mean; None takes its maximum likelihood value (generalized least squares).
     """
-    panel = Panel.from_log(log)
-    # For a panel of one action, the modes save nothing.
-    if panel is not None and len(log) > len(panel.values):
-        return PanelLikelihood(panel, covar_module, mean)
     n_actions = log.num_actions
     if n_actions <= MAX_ACTIONS and len(log) > BLOCKS_PAY * (BLOCK + n_actions):
         return BlockLikelihood(log, covar_module, mean)
@@ -65,7 +60,7 @@ subsample if the log is long, and then on the whole log."""
 
 SUBSAMPLE_SIZE, LONG = 300, 600
 """Observations of the subsample from which the starts of a long log are maximized, and those above
-which a log is long, unless it is a panel, whose likelihood is fast at any length."""
+which a log is long."""
 
 
 class DriftFitError(ModelFittingError, RuntimeError):
@@ -98,8 +93,8 @@ def fit_drift(
     rows over more than 200 actions: its rows are then taken in blocks, each given 100 earlier ones
     (:class:`~tvbo.logs.likelihood.LogLikelihood`), which ``messages`` says.
 
-    For a log of more than 600 rows that is not a full panel, the starts are maximized on 300 of
-    them, in runs spread over the log; maximum, test and interval use all rows.
+    For a log of more than 600 rows the starts are maximized on 300 of them, in runs spread over the
+    log; maximum, test and interval use all rows.
 
     Args:
         train_X: ``n x d`` rows, one column of them time.
@@ -116,8 +111,7 @@ def fit_drift(
         level: Confidence of the interval.
         num_starts: Number of starts, spread over the rates that the log can distinguish.
         outliers: Whether rows far from what the others predict are left out, and named in
-            ``messages``. Full panels of more than 3,000 rows, whose fit without some cells is
-            slower, are not searched.
+            ``messages``.
         row_numbers: ``n`` numbers by which outliers are named, such as lines of a file; None counts
             from 0.
         temporal_kernel: Forms of drift to fit too, as in :func:`fit_panel`: ``"auto"`` compares
@@ -167,8 +161,7 @@ def fit_drift(
         )
     unit = outcome_unit(log.Y)
     log, messages = log.divided_by(unit), []
-    is_panel = Panel.from_log(log) is not None
-    if not is_panel and len(log) > MAX_DENSE and log.num_actions > MAX_ACTIONS:
+    if len(log) > MAX_DENSE and log.num_actions > MAX_ACTIONS:
         messages.append(
             f"The likelihood of {len(log):,} rows over {log.num_actions:,} actions is approximate: "
             f"each {BLOCK_ROWS} rows are given some {RECENT + EARLIER} earlier ones, not all."
@@ -183,7 +176,7 @@ def fit_drift(
         task = _Fit(covar_module, noise_variance, mean, unit, time_unit, level, num_starts, report)
         if logger.isEnabledFor(logging.INFO):
             logger.info(task.prospect(log))
-        if outliers and not (is_panel and len(log) > MAX_PANEL):
+        if outliers:
             fit = task.robust(log, numbers)
         else:
             fit, _ = task.whole(log)
@@ -283,7 +276,7 @@ class _Fit:
             return LikelihoodMaximizer(likelihood, kernel, known, variance, rate_bounds)
 
         maximizer = subsample = maximizer_of(log)
-        if len(log) > LONG and not isinstance(maximizer.likelihood, PanelLikelihood):
+        if len(log) > LONG:
             subsample = maximizer_of(log.subsample(SUBSAMPLE_SIZE))
         return kernel, maximizer, subsample
 

@@ -25,10 +25,6 @@ WINDOW, MARGIN = 1000, 250
 """Most rows that predict each other together, and rows at each end of such a window that only
 predict. A prediction from part of a log is exact for that part, so the rate of false alarms is."""
 
-MAX_PANEL = 3000
-"""Rows of a full panel up to which outliers are searched unasked; without some cells a fit of it is
-slower."""
-
 FALSE_ALARM_RATE = 0.01
 """Probability that any row of a log without outliers is named; approximate, since the parameters
 are estimated from the same rows."""
