@@ -131,7 +131,7 @@ class DriftFit(SavedFit):
             >>> optimizer = recipes.tv_gp_ucb(choices=choices, **fit.settings())
         """
         chosen = self.comparison
-        if chosen is not None and not chosen.is_exponential:
+        if chosen is not None and chosen.evidence[chosen.chosen].temporal_kernel != "exponential":
             kernels, modules = chosen.temporal_kernels, chosen.covar_modules
             return {
                 "covar_module": modules if len(modules) > 1 else modules[0],

@@ -31,7 +31,11 @@ class Candidate:
     kernels: Callable[[], list[TemporalKernel]]
 
 
-def exponential(rate: float = 0.3) -> TemporalDecayKernel:
+START = 0.3
+"""Rate ρ from which the forms are searched, by the unit of time."""
+
+
+def exponential(rate: float = START) -> TemporalDecayKernel:
     """Return exponential decay with a start for ρ, and ε anywhere in [0, 1]."""
     kernel: TemporalDecayKernel = TemporalDecayKernel(
         forgetting_rate_constraint=Interval(0.0, 1.0, transform=None, initial_value=0.5)
@@ -46,11 +50,10 @@ def _matern() -> list[TemporalKernel]:
     return [kernel]
 
 
-TWO_SCALES = Candidate("two-scales", lambda: [exponential(1.0), exponential(0.03)])
 CANDIDATES = (
     Candidate("exponential", lambda: [exponential()]),
     Candidate("matern32", _matern),
-    TWO_SCALES,
+    Candidate("two-scales", lambda: [exponential(1.0), exponential(0.03)]),
 )
 """The forms of drift that ``temporal_kernel="auto"`` compares."""
 
@@ -124,8 +127,6 @@ class PanelCandidate:
         predictive_score: Mean log density of a value of the last quarter of the log by the model
             fitted to the first three: one step ahead, of a panel from one random arm at each time;
             None where it was not needed.
-        penalized_prediction: The sum of these log densities less ``k / 2 log M``, with ``M`` values
-            in the last quarter; None for a panel.
     """
 
     temporal_kernel: str
@@ -134,17 +135,11 @@ class PanelCandidate:
     log_likelihood: float
     evidence: float
     predictive_score: float | None
-    penalized_prediction: float | None
 
     @property
     def label(self) -> str:
         """The form of drift, and whether there is a season."""
-        return label_of(self.temporal_kernel, self.has_season)
-
-
-def label_of(drift: str, has_season: bool) -> str:
-    """Return a form of drift, with a season or without, as text."""
-    return f"{drift}, {'' if has_season else 'no '}season"
+        return f"{self.temporal_kernel}, {'' if self.has_season else 'no '}season"
 
 
 @dataclass(frozen=True)
@@ -170,45 +165,3 @@ class DriftComparison:
     covar_modules: list[Kernel] = field(repr=False)
     noise_variance: float | None
     mean: float
-
-    @property
-    def is_exponential(self) -> bool:
-        """Whether one exponential decay was chosen."""
-        return self.evidence[self.chosen].temporal_kernel == CANDIDATES[0].name
-
-    def __post_init__(self) -> None:
-        """Check that the numbers go together."""
-        if not 0 <= self.chosen < len(self.evidence):
-            raise ValueError(f"Expected one of {len(self.evidence)} rows. Got {self.chosen}.")
-        if not 1 <= len(self.covar_modules) == len(self.temporal_kernels):
-            raise ValueError(
-                "Expected a kernel over actions for each temporal kernel. "
-                f"Got {len(self.covar_modules)} and {len(self.temporal_kernels)}."
-            )
-
-
-def choose(rows: Sequence[PanelCandidate]) -> tuple[PanelCandidate, str]:
-    """Return the row of the largest evidence, and the reason in a sentence.
-
-    Where another row predicts the last part of the log better, the reason says so.
-    """
-    best = max(rows, key=lambda row: row.evidence)
-    if len(rows) == 1:
-        return best, f"{best.temporal_kernel}: the only candidate."
-    other = max((row for row in rows if row is not best), key=lambda row: row.evidence)
-    reason = (
-        f"{best.temporal_kernel}: it has the largest evidence, "
-        f"{best.evidence - other.evidence:.1f} nats more than {other.temporal_kernel}"
-    )
-    predicted = max(rows, key=lambda row: _number(row.penalized_prediction))
-    if predicted is best:
-        return best, f"{reason}, and predicts the last part of the log best, one step ahead."
-    lead = _number(predicted.penalized_prediction) - _number(best.penalized_prediction)
-    return best, (
-        f"{reason}, although {predicted.temporal_kernel} predicts the last part of the log better, "
-        f"one step ahead, by {lead:.1f} nats after the penalty for parameters."
-    )
-
-
-def _number(value: float | None) -> float:
-    return -math.inf if value is None else value

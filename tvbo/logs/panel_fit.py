@@ -339,7 +339,6 @@ def _choose_form(
             fitted.maximum.objective,
             fitted.evidence(count),
             None,
-            None,
         )
         for name, fitted in fits.items()
     ]

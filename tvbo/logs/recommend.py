@@ -10,12 +10,13 @@ import torch
 from botorch.exceptions.errors import InputDataError
 from scipy.optimize import brentq
 from scipy.special import ndtri
-from torch import Tensor
+from torch import Size, Tensor
 
 from tvbo.logs.dataset import DriftLog
 from tvbo.logs.drift_result import DriftFit
-from tvbo.logs.forms import exponential, in_time
+from tvbo.logs.forms import in_time
 from tvbo.logs.likelihood import MAX_DENSE, whiten
+from tvbo.models.time_varying_gp import make_drifting_kernel, make_temporal_kernel
 from tvbo.rounding import argmax
 
 MAX_CHOICES = 200
@@ -160,44 +161,33 @@ class _Predictor:
     """The posterior of a fit given rows of its log."""
 
     def __init__(self, fit: DriftFit, log: DriftLog):
-        chosen = fit.comparison
-        if chosen is None or chosen.is_exponential:
-            rate = math.inf if fit.forgetting_rate == 1 else -math.log1p(-fit.forgetting_rate)
-            parts = [(fit.covar_module, exponential(rate))]
-            self.mean, self.noise_variance = fit.mean, fit.noise_variance or 0.0
-        else:
-            parts = list(zip(chosen.covar_modules, chosen.temporal_kernels, strict=True))
-            self.mean, self.noise_variance = chosen.mean, chosen.noise_variance or 0.0
-        self.parts, self.log = parts, log
+        settings, columns = fit.settings(), log.actions.shape[-1]
+        in_time = settings.get("temporal_kernel") or make_temporal_kernel(fit.forgetting_rate)
+        over_actions = settings["covar_module"]
+        self.kernel = make_drifting_kernel(over_actions, in_time, range(columns), columns, Size())
+        self.mean = settings["mean_module"].constant.item()
+        self.noise_variance = settings["noise_variance"] or 0.0
+        self.rows = torch.cat([log.actions, log.times.unsqueeze(-1)], dim=-1)
         with torch.no_grad():
-            covar = self._covariance(log.actions, log.times)
+            covar = self.kernel(self.rows).to_dense()
             covar.diagonal().add_(self.noise_variance if log.Yvar is None else log.Yvar)
             self.root, self.white = whiten(covar, (log.Y - self.mean).unsqueeze(-1))
-
-    def _covariance(self, X: Tensor, times: Tensor) -> Tensor:
-        """Return the covariance of ``f`` at places and times with that at the rows of the log."""
-        lags = (times.unsqueeze(-1) - self.log.times).abs()
-        covar: Tensor = sum(
-            kernel(X, self.log.actions).to_dense() * temporal.correlation(lags)
-            for kernel, temporal in self.parts
-        )
-        return covar
 
     def moments(self, X: Tensor, t: float) -> tuple[Tensor, Tensor]:
         """Return mean and variance of ``f``, without noise, at ``m x d`` places at one time."""
         with torch.no_grad():
-            across = self._covariance(X, torch.full((len(X),), t, dtype=X.dtype))
-            white = torch.linalg.solve_triangular(self.root, across.mT, upper=False)
-            prior = sum(kernel(X, diag=True) for kernel, _ in self.parts)
-            variance = (prior - white.square().sum(dim=0)).clamp_min(0.0)
-            return self.mean + (white.mT @ self.white).squeeze(-1), variance
+            rows = torch.cat([X, torch.full_like(X[:, :1], t)], dim=-1)
+            across = self.kernel(self.rows, rows).to_dense()
+            white = torch.linalg.solve_triangular(self.root, across, upper=False)
+            variance = self.kernel(rows, diag=True) - white.square().sum(dim=0)
+            return self.mean + (white.mT @ self.white).squeeze(-1), variance.clamp_min(0.0)
 
     def half_of_lead(self, X: Tensor, t: float, round_length: float) -> float:
         """Return the time in which half of the lead of a place over the prior mean is lost."""
 
         def lead(later: float) -> float:
             mean, _ = self.moments(X.unsqueeze(0), t + later)
-            return mean.item() - self.mean
+            return float(mean) - float(self.mean)
 
         now, high = lead(0.0), round_length
         if now <= 0:
