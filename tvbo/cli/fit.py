@@ -191,7 +191,7 @@ def fit(
         shared.print_candidates(whole.comparison)
     if asked is not None:
         advice = recommended(whole, table.train_X, table.Y, table.Yvar, **asked)
-        figures["recommendation"] = to_data(advice) | {"X": advice.X.tolist()}
+        figures["recommendation"] = to_data(advice)
         axis = table.axis
         when = f"{advice.t:g}" if axis.origin is None else str(axis.timestamp(advice.t))
         console.print(

@@ -31,7 +31,6 @@ from gpytorch.kernels import (
 )
 from gpytorch.utils.transforms import inv_sigmoid, inv_softplus
 from numpy.typing import NDArray
-from torch import Tensor
 
 from tvbo.kernels import (
     ConstantTemporalKernel,
@@ -47,11 +46,11 @@ from tvbo.kernels.batch import ColumnKernel
 from tvbo.terminal import html_table
 from tvbo.values import shortened
 
-SAVED_VERSION = 2
+SAVED_VERSION = 3
 """Version of the form of the files."""
 
-MOST_HARMONICS = 10_000
-"""Harmonics that a kernel of a file may have."""
+MAX_SIZE = 4096
+"""Largest number of dimensions, tasks or harmonics of a kernel of a file."""
 
 DTYPES = {name: np.dtype(name) for name in ("float64", "float32", "int64", "bool")}
 
@@ -108,7 +107,7 @@ class SavedFit:
         """
         raw, kind = Path(path).read_bytes(), f"tvbo.{cls.__name__}"
         try:
-            content = _finite_json(raw)
+            content = json.loads(raw, parse_constant=_no_number)
             found, number = content["format"], content["version"]
             if found != kind or number != SAVED_VERSION:
                 raise SavedFitError(
@@ -137,6 +136,8 @@ def to_data(value: Any) -> Any:
         return [to_data(each) for each in value]
     if isinstance(value, dict):
         return {name: to_data(each) for name, each in value.items()}
+    if isinstance(value, torch.Tensor):
+        return value.tolist()
     if isinstance(value, np.ndarray):
         raw = b64encode(np.ascontiguousarray(value).tobytes()).decode()
         return {"dtype": str(value.dtype), "shape": list(value.shape), "base64": raw}
@@ -199,57 +200,49 @@ def _array(data: dict[str, Any]) -> NDArray[Any]:
     return array.reshape(data["shape"])
 
 
-def _finite_json(text: bytes) -> Any:
-    """Return the content of JSON all of whose numbers are finite.
-
-    Raises:
-        ValueError: if one is not, or it is no JSON.
-    """
-
-    def number(words: str) -> float:
-        value = float(words)
-        if not math.isfinite(value):
-            raise ValueError(f"Expected finite numbers. Got {words:.25}.")
-        return value
-
-    return json.loads(text, parse_float=number, parse_constant=number)
+def _no_number(text: str) -> None:
+    raise ValueError(f"Expected numbers. Got {text}.")
 
 
-Options = dict[str, Any]
-
-
-LEAVES: dict[type[Kernel], tuple[str, ...]] = {
-    CategoricalKernel: ("ard_num_dims",),
-    ConstantKernel: (),
+ARGUMENTS: dict[type[Kernel], tuple[str, ...]] = {
+    AdditiveKernel: ("kernels",),
+    CategoricalKernel: ("ard_num_dims", "active_dims"),
+    ColumnKernel: ("base_kernel", "columns"),
+    ConstantKernel: ("active_dims",),
     ConstantTemporalKernel: (),
-    CovarianceMatrixKernel: ("covar_matrix",),
-    IdentityKernel: (),
-    LinearKernel: ("ard_num_dims",),
-    MaternKernel: ("ard_num_dims", "nu"),
-    PeriodicKernel: ("ard_num_dims",),
-    PolynomialKernel: ("power",),
-    RBFKernel: ("ard_num_dims",),
-    RQKernel: ("ard_num_dims",),
+    ContextActionKernel: ("action_kernel", "context_kernel", "structure"),
+    CovarianceMatrixKernel: ("covar_matrix", "active_dims"),
+    IdentityKernel: ("active_dims",),
+    LinearKernel: ("ard_num_dims", "active_dims"),
+    MaternKernel: ("nu", "ard_num_dims", "active_dims"),
+    PeriodicKernel: ("ard_num_dims", "active_dims"),
+    PolynomialKernel: ("power", "active_dims"),
+    ProductKernel: ("kernels",),
+    RBFKernel: ("ard_num_dims", "active_dims"),
+    RQKernel: ("ard_num_dims", "active_dims"),
+    ScaleKernel: ("base_kernel",),
     SeasonalKernel: ("period", "num_harmonics"),
-    TaskKernel: (),
+    TaskKernel: ("num_tasks", "rank", "active_dims"),
     TemporalDecayKernel: (),
     TemporalMaternKernel: ("nu",),
 }
-"""Kernels without parts, and the arguments with which they are made again."""
+"""Kernels that can be saved, and the arguments with which they are made again."""
 
-COMPOSED: dict[type[Kernel], Callable[[Any], tuple[list[Kernel], Options]]] = {
-    AdditiveKernel: lambda kernel: (list(kernel.kernels), {}),
-    ColumnKernel: lambda kernel: ([kernel.base_kernel], {"columns": kernel.active_dims.tolist()}),
-    ContextActionKernel: lambda kernel: (
-        [kernel.action_kernel, kernel.context_kernel],
-        {"structure": kernel.structure},
-    ),
-    ProductKernel: lambda kernel: (list(kernel.kernels), {}),
-    ScaleKernel: lambda kernel: ([kernel.base_kernel], {}),
+OTHER_NAMES: dict[str, Callable[[Any], Any]] = {
+    "columns": lambda kernel: kernel.active_dims,
+    "kernels": lambda kernel: list(kernel.kernels),
+    "num_tasks": lambda kernel: kernel.covar_factor.shape[-2],
+    "rank": lambda kernel: kernel.covar_factor.shape[-1],
 }
-"""Kernels of parts, and the parts and arguments with which they are made again."""
+"""Arguments that are no attribute of the kernel."""
 
-CONSTRAINTS = {kind.__name__: kind for kind in (GreaterThan, Interval, LessThan, Positive)}
+CONSTRAINTS: dict[type[Interval], tuple[str, ...]] = {
+    GreaterThan: ("lower_bound",),
+    Interval: ("lower_bound", "upper_bound"),
+    LessThan: ("upper_bound",),
+    Positive: (),
+}
+"""Constraints that can be saved, and their bounds."""
 
 TRANSFORMS: dict[str, tuple[Any, Any]] = {
     "none": (None, None),
@@ -268,14 +261,28 @@ def kernel_to_data(kernel: Kernel) -> dict[str, Any]:
     Raises:
         SavedFitError: if a class of kernel or constraint is not known here, or it has a batch.
     """
+    if type(kernel) not in ARGUMENTS or kernel.batch_shape:
+        known = ", ".join(kind.__name__ for kind in ARGUMENTS)
+        raise SavedFitError(
+            f"Expected a kernel composed of {known}, without a batch, to save it as data. Got "
+            f"{type(kernel).__name__} with batch_shape={tuple(kernel.batch_shape)}."
+        )
+    values = {
+        name: OTHER_NAMES[name](kernel) if name in OTHER_NAMES else getattr(kernel, name)
+        for name in ARGUMENTS[type(kernel)]
+    }
     return {
-        "form": _form(kernel),
-        "state": {
-            name: to_data(value.cpu().numpy())
-            for name, value in kernel.state_dict().items()
-            if ".lower_bound" not in name and ".upper_bound" not in name and "prior" not in name
+        "class": type(kernel).__name__,
+        # Those that are None are left out, which not every class takes for one column.
+        "arguments": {name: to_data(value) for name, value in values.items() if value is not None},
+        "parameters": {
+            name: {
+                "raw": parameter.tolist(),
+                "learned": parameter.requires_grad,
+                "constraint": _constraint_to_data(kernel.constraint_for_parameter_name(name)),
+            }
+            for name, parameter in kernel.named_parameters(recurse=False)
         },
-        "learned": [name for name, value in kernel.named_parameters() if value.requires_grad],
     }
 
 
@@ -283,103 +290,59 @@ def kernel_from_data(data: dict[str, Any]) -> Kernel:
     """Return the kernel of :func:`kernel_to_data`.
 
     Raises:
-        ValueError: if a class of kernel or constraint is not known here, or parameters are not
-            finite.
-        RuntimeError: if parameters do not belong to the kernel.
+        ValueError: if parameters are not those of the kernel, or out of their range.
     """
-    state = {name: torch.from_numpy(_array(saved)) for name, saved in data["state"].items()}
-    kernel = _built(data["form"], sum(value.numel() for value in state.values())).double()
-    bounds = {name: x for name, x in kernel.state_dict().items() if name.endswith("_bound")}
-    kernel.load_state_dict({**bounds, **state})
-    for name, parameter, constraint in kernel.named_parameters_and_constraints():
-        parameter.requires_grad_(name in data["learned"])
-        value = parameter if constraint is None else constraint.transform(parameter)
-        if not value.isfinite().all() or (constraint and not constraint.check(value)):
-            raise ValueError(f"Expected parameters in their range. Got {name}={value.tolist()}.")
+    kinds = {kind.__name__: kind for kind in ARGUMENTS}
+    arguments = {name: _argument(name, value) for name, value in data["arguments"].items()}
+    parts = arguments.pop("kernels", [])
+    kernel: Kernel = kinds[data["class"]](*parts, **arguments).double()
+    for name, saved in data["parameters"].items():
+        parameter, constraint = getattr(kernel, name), saved["constraint"]
+        value = torch.tensor(saved["raw"], dtype=torch.float64)
+        if constraint is not None:
+            # Under its GPyTorch name, the constraint of the new kernel is replaced.
+            kernel.register_constraint(name, _constraint_from_data(constraint))
+            in_range = kernel.constraint_for_parameter_name(name)
+            transformed = in_range.transform(value)
+            if not (in_range.check(transformed) and transformed.isfinite().all()):
+                raise ValueError(f"Expected {name} in its range. Got {transformed.tolist()}.")
+        if value.shape != parameter.shape or not value.isfinite().all():
+            raise ValueError(f"Expected {name} of {tuple(parameter.shape)}. Got {value.tolist()}.")
+        parameter.requires_grad_(saved["learned"]).data.copy_(value)
     return kernel
 
 
-def _form(kernel: Kernel) -> dict[str, Any]:
-    kind, parts = type(kernel), list[Kernel]()
-    if kernel.batch_shape:
-        raise SavedFitError(
-            f"Expected a kernel without a batch. Got batch_shape={tuple(kernel.batch_shape)}."
-        )
-    if kind in LEAVES:
-        # Those that are None are left out, which not every class takes for one column.
-        values = {name: getattr(kernel, name) for name in (*LEAVES[kind], "active_dims")}
-        options = {
-            name: value.tolist() if isinstance(value, Tensor) else value
-            for name, value in values.items()
-            if value is not None
-        }
-        if isinstance(kernel, TaskKernel):
-            options["num_tasks"], options["rank"] = kernel.covar_factor.shape[-2:]
-    elif kind in COMPOSED:
-        parts, options = COMPOSED[kind](kernel)
-    else:
-        known = ", ".join(sorted(known.__name__ for known in (*LEAVES, *COMPOSED)))
-        raise SavedFitError(
-            f"Expected a kernel composed of {known}, to save it as data. Got {kind.__name__}."
-        )
-    return {
-        "class": kind.__name__,
-        "options": options,
-        "parts": [_form(part) for part in parts],
-        "constraints": {
-            name.removesuffix("_constraint"): _constraint_form(constraint)
-            for name, constraint in kernel._constraints.items()
-        },
-    }
+def _argument(name: str, value: Any) -> Any:
+    """Return an argument of a kernel, which is a part, a list of parts, a matrix or a plain one."""
+    if isinstance(value, dict):
+        return kernel_from_data(value)
+    if name == "kernels":
+        return [kernel_from_data(part) for part in value]
+    if isinstance(value, int) and value > MAX_SIZE:
+        raise ValueError(f"Expected {name} <= {MAX_SIZE}. Got {value}.")
+    return torch.tensor(value, dtype=torch.float64) if name == "covar_matrix" else value
 
 
-def _built(form: dict[str, Any], size: int) -> Kernel:
-    """Return the kernel of a form, whose parameters are ``size`` numbers at most."""
-    kinds = {kind.__name__: kind for kind in (*LEAVES, *COMPOSED)}
-    options = {
-        name: torch.tensor(value, dtype=torch.float64) if name == "covar_matrix" else value
-        for name, value in form["options"].items()
-    }
-    if (
-        math.prod(options.get(name, 1) for name in ("ard_num_dims", "num_tasks", "rank"))
-        > max(1, size)
-        or not 1 <= options.get("num_harmonics", 1) <= MOST_HARMONICS
-    ):
-        raise ValueError(f"Expected a kernel of {size} parameters. Got options {options}.")
-    parts = [_built(part, size) for part in form["parts"]]
-    kernel: Kernel = kinds[form["class"]](*parts, **options)
-    for name, saved in form["constraints"].items():
-        # Under its GPyTorch name, the constraint of the new kernel is replaced.
-        kernel.register_constraint(name, _built_constraint(saved))
-    return kernel
-
-
-def _constraint_form(constraint: Interval) -> dict[str, Any]:
+def _constraint_to_data(constraint: Interval | None) -> dict[str, Any] | None:
+    if constraint is None:
+        return None
     names = [
         name
         for name, (transform, _) in TRANSFORMS.items()
         if transform is constraint._transform
         or (name == "softplus" and isinstance(constraint._transform, torch.nn.Softplus))
     ]
-    if type(constraint).__name__ not in CONSTRAINTS or not names:
+    if type(constraint) not in CONSTRAINTS or not names:
         raise SavedFitError(
-            f"Expected constraints {', '.join(CONSTRAINTS)} with transforms "
-            f"{', '.join(TRANSFORMS)}. Got {constraint} with {constraint._transform}."
+            f"Expected constraints {', '.join(kind.__name__ for kind in CONSTRAINTS)} with "
+            f"transforms {', '.join(TRANSFORMS)}. Got {constraint} with {constraint._transform}."
         )
-    bounds = {
-        name: value.tolist()
-        for name, value in (("lower", constraint.lower_bound), ("upper", constraint.upper_bound))
-        if torch.isfinite(value).all()
-    }
-    return {"class": type(constraint).__name__, "transform": names[0], **bounds}
+    bounds = [getattr(constraint, name).tolist() for name in CONSTRAINTS[type(constraint)]]
+    return {"class": type(constraint).__name__, "bounds": bounds, "transform": names[0]}
 
 
-def _built_constraint(saved: dict[str, Any]) -> Interval:
-    transform, inverse = TRANSFORMS[saved["transform"]]
-    if saved["class"] == "Positive":
-        return Positive(transform=transform, inv_transform=inverse)
-    bounds: list[Tensor] = [
-        torch.tensor(saved[end], dtype=torch.float64) for end in ("lower", "upper") if end in saved
-    ]
-    kind: type[Interval] = CONSTRAINTS[saved["class"]]
-    return kind(*bounds, transform=transform, inv_transform=inverse)
+def _constraint_from_data(data: dict[str, Any]) -> Interval:
+    kinds = {kind.__name__: kind for kind in CONSTRAINTS}
+    transform, inverse = TRANSFORMS[data["transform"]]
+    bounds = [torch.tensor(bound, dtype=torch.float64) for bound in data["bounds"]]
+    return kinds[data["class"]](*bounds, transform=transform, inv_transform=inverse)
