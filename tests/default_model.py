@@ -8,7 +8,7 @@ from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scal
 from torch import Tensor
 
 from tvbo.fit.drift import Drift
-from tvbo.fit.log_posterior import DefaultForm, LogPosterior, Values
+from tvbo.fit.log_posterior import RATE_NAME, Array, DefaultForm, LogPosterior
 from tvbo.kernels import ContextActionKernel
 from tvbo.kernels.temporal import check_forgetting_rate, decay_exponent
 from tvbo.models import TimeVaryingGP
@@ -55,6 +55,25 @@ def default_model(
     return model, LogPosterior(form, observations)
 
 
-def assign(model: TimeVaryingGP, values: Values) -> None:
-    """Give the model hyperparameters."""
-    model.load_state_dict(values, strict=False)
+def assign(model: TimeVaryingGP, posterior: LogPosterior, theta: Array) -> None:
+    """Give the model the hyperparameters of logarithms."""
+    named = posterior.named(theta).items()
+    found = {name: torch.tensor(values, dtype=torch.float64) for name, values in named}
+    kernel = model.covar_module.kernels[0].base_kernel
+    scales = found["lengthscale"]
+    if isinstance(kernel, ContextActionKernel):
+        a = len(kernel.action_kernel.active_dims)
+        kernel.action_kernel.base_kernel.lengthscale = scales[:a]
+        kernel.context_kernel.base_kernel.lengthscale = scales[a:]
+        shares = torch.cat([found["main_effect"], torch.ones(1).double()])
+        kernel.outputscales = shares / shares.sum()
+    else:
+        kernel.lengthscale = scales
+    (temporal,) = model.temporal_kernels
+    if "time.lengthscale" in found:
+        temporal.lengthscale = found["time.lengthscale"]
+    elif RATE_NAME in found:
+        temporal.forgetting_rate = found[RATE_NAME]
+    if "noise" in found:
+        model.likelihood.noise = found["noise"]
+    model.mean_module.constant = found["mean"][0]

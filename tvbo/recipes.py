@@ -136,9 +136,8 @@ class GPOptions(LoopOptions, total=False):
             with one ``covar_module`` have amplitudes to learn. ``"auto"``: each refit learns
             exponential decay and Matérn-5/2, or has the ``forgetting_rate`` given. Predictions are
             averaged over both and over their hyperparameters (:class:`tvbo.models.EnsembleGP`)
-            where kernel, mean and likelihood are left out and each round has a fit; elsewhere that
-            of larger density is taken. None learns ε. Both have priors in rounds
-            (:mod:`tvbo.fit.drift`).
+            where kernel, mean and likelihood are left out; elsewhere that of larger density is
+            taken. None learns ε. Both have priors in rounds (:mod:`tvbo.fit.drift`).
         noise_variance: Variance σ² of the noise, in squared units of the outcome, for outcomes
             observed without a variance of their own. None learns it.
         mean_module: Prior mean, over rows ``[action | context | time]``. None is zero where nothing

@@ -115,7 +115,7 @@ def test_learned_hyperparameters_are_those_of_each_ask(tmp_path):
         mean, variance = optimizer.posterior_state.predict(row)
         scale = fitter.last_model.covar_module.kernels[0].base_kernel.lengthscale.item()
         noise = optimizer.posterior_state.outcome_noise(optimizer.observations)
-        seen.append((mean, variance + noise, 2 * scale))
+        seen.append((mean, variance + noise, scale))
         optimizer.tell(trial, outcome(trial))
     frame = diagnose(optimizer).to_frame()
     mean, variance, lengthscale = np.array(seen).T

@@ -9,7 +9,7 @@ import pytest
 import torch
 from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
 from gpytorch.kernels import MaternKernel, RBFKernel
-from gpytorch.means import ZeroMean
+from gpytorch.means import ConstantMean, ZeroMean
 from scipy.stats import norm
 
 from tvbo import recipes
@@ -109,7 +109,8 @@ def kernels_of(model):
 @pytest.mark.parametrize(("temporal", "kind"), [("auto", MaternKernel), (None, RBFKernel)])
 def test_the_kernel_over_actions_is_matern_where_both_forms_are_learned(temporal, kind):
     observations = drawn(TemporalDecayKernel(), n=5)
-    (kernel,) = kernels_of(fitted(observations, temporal_kernel=temporal))
+    mean = ConstantMean().double()
+    (kernel,) = kernels_of(fitted(observations, temporal_kernel=temporal, mean_module=mean))
     assert type(kernel) is kind
     # With the priors of BoTorch's default.
     (default,) = kernels_of(get_covar_module_with_dim_scaled_prior(ard_num_dims=1))

@@ -11,7 +11,8 @@ from botorch.models import ModelListGP
 from botorch.models.transforms import Standardize
 from gpytorch.mlls import ExactMarginalLogLikelihood, SumMarginalLogLikelihood
 
-from tvbo.fit.fitted_forms import ModelPosterior, fit_from, learned_values
+from tvbo.fit.density import ModelPosterior
+from tvbo.fit.fitted_forms import fit_from
 from tvbo.fit.model_fitter import ModelFitter
 from tvbo.kernels import TemporalDecayKernel
 from tvbo.models import ContextualGP, TimeVaryingGP
@@ -87,28 +88,25 @@ def test_a_collapsed_fit_does_not_hold_the_next_ones():
 
 def test_the_better_of_two_optima_is_kept_whatever_the_order():
     model = TimeVaryingGP(seen(24).X, seen(24).Y, outcome_transform=Standardize(m=1))
-    good = learned_values(model)
-    bad = learned_values(fitted(seen(24), rate=0.7, lengthscale=3.0))
+    good = ModelPosterior(model).default
+    bad = ModelPosterior(fitted(seen(24), rate=0.7, lengthscale=3.0)).default
     ends = []
     for starts in ([good, bad], [bad, good], [good]):
         ends.append(fit_from(ModelPosterior(model), starts, torch.Generator())[1])
-    assert not model.training
     for end in ends[1:]:
-        for name, value in ends[0].items():
-            assert torch.allclose(end[name], value, rtol=0, atol=1e-5), name
+        assert end == pytest.approx(ends[0], abs=1e-5)
 
 
 def test_a_fit_from_the_same_data_ends_in_the_same_place_wherever_it_starts():
     """Tolerances are tight enough that the way to an optimum does not show in it."""
     model = TimeVaryingGP(seen(24).X, seen(24).Y, outcome_transform=Standardize(m=1))
-    start = learned_values(model)
+    posterior = ModelPosterior(model)
     ends = []
     for shift in (0.0, 0.01, 0.02):
-        near = {name: value * (1 + shift) for name, value in start.items()}
-        found = fit_from(ModelPosterior(model), [near], torch.Generator())[1]
-        ends.append(torch.cat([value.flatten() for value in found.values()]))
-    assert torch.allclose(ends[1], ends[0], rtol=0, atol=2e-6)
-    assert torch.allclose(ends[2], ends[0], rtol=0, atol=2e-6)
+        near = posterior.default * (1 + shift)
+        ends.append(fit_from(posterior, [near], torch.Generator())[1])
+    assert ends[1] == pytest.approx(ends[0], abs=2e-6)
+    assert ends[2] == pytest.approx(ends[0], abs=2e-6)
 
 
 def test_noise_that_is_known_for_a_while_is_learned_afterwards():

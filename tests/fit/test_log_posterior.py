@@ -11,11 +11,10 @@ from botorch.optim.fit import fit_gpytorch_mll_scipy
 from default_model import assign, default_model
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
+from tvbo.fit.density import OPTIONS
 from tvbo.fit.log_posterior import (
-    LENGTHSCALES,
     MAIN_EFFECT,
     MAIN_EFFECT_SPREAD,
-    OPTIONS,
     DefaultForm,
     LogPosterior,
 )
@@ -68,8 +67,8 @@ def log_density(model: TimeVaryingGP) -> torch.Tensor:
 def test_value_gradient_and_mean_are_gpytorchs(kind):
     model, posterior = make(kind)
     theta = posterior.default + np.linspace(-0.4, 0.3, len(posterior.default))
-    value, gradient, mean = posterior(theta)
-    assign(model, posterior.values(theta, mean))
+    value, gradient, _ = posterior(theta)
+    assign(model, posterior, theta)
     expected = log_density(model)
     # Priors of BoTorch have parameters in single precision.
     assert value == pytest.approx(expected.item(), abs=1e-6)
@@ -84,7 +83,7 @@ def test_value_gradient_and_mean_are_gpytorchs(kind):
         for sign in (1, -1):
             moved = theta.copy()
             moved[i] += sign * step
-            assign(model, posterior.values(moved, mean))
+            assign(model, posterior, moved)
             with torch.no_grad():
                 ends.append(log_density(model).item())
         differences.append((ends[0] - ends[1]) / (2 * step))
@@ -95,11 +94,11 @@ def test_value_gradient_and_mean_are_gpytorchs(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_search_ends_where_botorchs_does(kind):
     (ours, posterior), (other, _) = make(kind, 40), make(kind, 40)
-    value, found = posterior.maximize({})
-    assign(ours, found)
+    value, found = posterior.maximize(None)
+    assign(ours, posterior, found)
     assert value == pytest.approx(log_density(ours).item(), abs=1e-6)
     # From another place near by: BoTorch's own defaults may lead to a worse optimum.
-    assign(other, {name: 1.2 * value for name, value in found.items()})
+    assign(other, posterior, found + 0.2)
     mll = ExactMarginalLogLikelihood(other.likelihood, other).train()
     for _ in range(2):
         fit_gpytorch_mll_scipy(mll, options=OPTIONS)
@@ -113,9 +112,9 @@ def test_a_search_ends_where_botorchs_does(kind):
 def test_many_outcomes_begin_at_the_newest_and_end_where_all_do(kind):
     _, posterior = make(kind, 520)
     value, found = posterior.maximize(posterior.start())
-    expected, other = posterior.maximize({})
+    expected, other = posterior.maximize(None)
     assert value == pytest.approx(expected, abs=1e-6)
-    assert posterior.logarithms(found) == pytest.approx(posterior.logarithms(other), abs=1e-4)
+    assert found == pytest.approx(other, abs=1e-4)
 
 
 def test_columns_of_a_category_have_one_lengthscale_and_one_prior():
@@ -138,14 +137,12 @@ def test_columns_of_a_category_have_one_lengthscale_and_one_prior():
     expected, slopes, _ = number(theta)
     assert value == pytest.approx(expected, rel=1e-12)
     assert gradient == pytest.approx(slopes, rel=1e-9)
-    values = tied.values(theta, 0.0)
-    assert values[LENGTHSCALES].shape == (1, 3)
-    assert tied.logarithms(values) == pytest.approx(theta, rel=1e-12)
+    assert tied.sets(theta[None]).lengthscales.shape == (1, 3)
 
 
 def test_places_at_bounds_are_named():
     _, posterior = make("decay")
     for side, theta in zip(("lower", "upper"), posterior.bounds.T, strict=True):
-        reached = list(posterior.at_bounds(posterior.values(theta, 0.0)))
+        reached = list(posterior.at_bounds(theta))
         assert {each.side for each in reached} == {side}
-        assert {each.path for each in reached} == set(posterior.places)
+        assert {each.path for each in reached} == set(posterior.names)

@@ -14,16 +14,15 @@ from gpytorch.means import ConstantMean
 from torch import Generator
 
 from tvbo import recipes
-from tvbo.fit.log_posterior import LENGTHSCALES, LogPosterior, Values
+from tvbo.fit.log_posterior import LogPosterior
 from tvbo.models import EnsembleGP, TimeVaryingGP
-from tvbo.optimizers import RefitEvery
 from tvbo.spaces.observations import Observations
 from tvbo.test_functions import MovingPeak
 
 SIDE = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
 
 
-def fitted(form: int, n: int) -> tuple[TimeVaryingGP, LogPosterior, Values]:
+def fitted(form: int, n: int) -> tuple[TimeVaryingGP, LogPosterior, np.ndarray]:
     """A model with two hyperparameters at their mode: its lengthscale, and one of time."""
     generator = Generator().manual_seed(n)
     X = torch.rand(n, 2, dtype=torch.float64, generator=generator)
@@ -32,14 +31,14 @@ def fitted(form: int, n: int) -> tuple[TimeVaryingGP, LogPosterior, Values]:
     Y = Y + 0.3 * torch.randn(n, 1, dtype=torch.float64, generator=generator)
     observations = Observations(X, (Y - Y.mean()) / Y.std(), torch.full_like(Y, 0.09) / Y.var())
     model, posterior = default_model(observations, SIDE, is_smooth=bool(form))
-    return model, posterior, posterior.maximize({})[1]
+    return model, posterior, posterior.maximize(None)[1]
 
 
-def on_a_grid(posterior: LogPosterior, mode: Values) -> tuple[float, np.ndarray, np.ndarray]:
+def on_a_grid(posterior: LogPosterior, mode: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
     """Log evidence, points and weights of a fine grid over both logarithms."""
     sides = [
         np.linspace(max(m - 5, low), min(m + 5, high), 61)
-        for m, (low, high) in zip(posterior.logarithms(mode), posterior.bounds, strict=True)
+        for m, (low, high) in zip(mode, posterior.bounds, strict=True)
     ]
     points = np.stack(np.meshgrid(*sides, indexing="ij"), axis=-1).reshape(-1, 2)
     logs = np.array([posterior(point)[0] for point in points])
@@ -79,7 +78,7 @@ def test_predictions_are_those_of_the_integral(form):
     heavy = np.flatnonzero(weights > 1e-2 * weights.max())[::4]
     for point, weight in zip(points[heavy], weights[heavy] / weights[heavy].sum(), strict=True):
         model.train()
-        assign(model, posterior.values(point, posterior(point)[2]))
+        assign(model, posterior, point)
         with torch.no_grad():
             each = model.eval().posterior(at)
         mean += weight * each.mean.flatten()
@@ -94,17 +93,17 @@ def test_of_many_outcomes_the_mode_stands_alone():
     _, posterior, mode = fitted(0, 260)
     sets = posterior.sigma_points(mode)
     assert len(sets.mean) == 1
-    assert sets.lengthscales.item() == pytest.approx(mode[LENGTHSCALES].item())
+    assert sets.lengthscales.item() == pytest.approx(math.exp(mode[0]))
 
 
 def test_a_parameter_at_a_bound_is_held():
     """Outcomes that scatter alike at any time: no drift, at the least ε."""
     _, posterior, _ = fitted(0, 40)
     posterior.bounds[1] = -12.0, -11.0
-    mode = posterior.maximize({})[1]
+    mode = posterior.maximize(None)[1]
     sets = posterior.sigma_points(mode)
     assert len(sets.mean) == 3
-    assert (2 * sets.rates).log().tolist() == pytest.approx([posterior.logarithms(mode)[1]] * 3)
+    assert (2 * sets.rates).log().tolist() == pytest.approx([mode[1]] * 3)
 
 
 def played(scale: float = 1.0, **options):
@@ -144,7 +143,6 @@ def test_other_loops_take_one_form():
     auto = {"temporal_kernel": "auto"}
     own = ScaleKernel(RBFKernel(ard_num_dims=2)).double()
     for options in (
-        {"refit": RefitEvery(2)},
         {**auto, "covar_module": own},
         {**auto, "mean_module": ConstantMean().double()},
     ):

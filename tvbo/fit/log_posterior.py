@@ -9,13 +9,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from botorch.models.utils.gpytorch_modules import MIN_INFERRED_NOISE_LEVEL
-from numpy.typing import NDArray
 from scipy.linalg import helmert
 from scipy.linalg.blas import dsyr
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
-from scipy.optimize import minimize
 from torch import Tensor
 
+from tvbo.fit.density import Array, Density
 from tvbo.fit.drift import (
     LENGTHSCALE,
     LENGTHSCALE_SPREAD,
@@ -25,20 +24,12 @@ from tvbo.fit.drift import (
     RATE_SPREAD,
     round_length,
 )
+from tvbo.kernels import TemporalKernel
 from tvbo.kernels.temporal import MAX_FORGETTING_RATE, MIN_FORGETTING_RATE
 from tvbo.models.at_bounds import AT_BOUND, AtBound
-from tvbo.models.closed_form import HyperparameterSets, in_space, matern
+from tvbo.models.closed_form import HyperparameterSets, in_space, matern, temporal_kernel
 from tvbo.quadratic_model import QuadraticModel
 from tvbo.spaces.observations import Observations
-
-Array = NDArray[np.float64]
-
-Values = dict[str, Tensor]
-"""Values of learned parameters by name, as a model holds them."""
-
-OPTIONS = {"ftol": 1e-13, "gtol": 1e-8}
-"""Of L-BFGS-B. With SciPy's own tolerances a fit may stop well before its optimum, at a place that
-depends on where it began; with these, errors of rounding move it by less than 1e-6."""
 
 LONG, PART = 500, 250
 """Observations above which a search begins with the newest ones, and how many these are."""
@@ -53,22 +44,15 @@ which is more than under any of the priors."""
 LARGEST = 1e13
 """Largest value of a hyperparameter without an upper bound, and inverse of the smallest."""
 
-LENGTHSCALES = "covar_module.kernels.0.base_kernel.raw_lengthscale"
-OF_ACTIONS = "covar_module.kernels.0.base_kernel.action_kernel.base_kernel.raw_lengthscale"
-OF_CONTEXTS = "covar_module.kernels.0.base_kernel.context_kernel.base_kernel.raw_lengthscale"
-SHARES = "covar_module.kernels.0.base_kernel.raw_outputscales"
-TEMPORAL_LENGTHSCALE = "covar_module.kernels.1.base_kernel.raw_lengthscale"
-FORGETTING_RATE = "covar_module.kernels.1.base_kernel.raw_forgetting_rate"
-NOISE_VARIANCE = "likelihood.noise_covar.raw_noise"
-PRIOR_MEAN = "mean_module.raw_constant"
-"""Names of the hyperparameters in a model, where none of them is transformed."""
-
 MAIN_EFFECT, MAIN_EFFECT_SPREAD = math.exp(-1.0), 1.5
 """Median of the variance of a main effect, of actions or of contexts, as a share of that of their
 interaction, and standard deviation of its logarithm."""
 
 LEAST_LENGTHSCALE = 2.5e-2
 """Least lengthscale in the unit cube, as of BoTorch's default kernel."""
+
+RATE_NAME = "time.forgetting_rate"
+"""Name of ε in what was learned, where its logarithm is that of ρ."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +79,7 @@ class DefaultForm:
     num_contexts: int = 0
 
 
-class LogPosterior:
+class LogPosterior(Density):
     r"""Log posterior density of the hyperparameters of :class:`ModelFitter`'s default model.
 
     It is a function of the logarithms of the lengthscales, of ρ or the lengthscale in time if that
@@ -116,7 +100,7 @@ class LogPosterior:
         part: That of the newest 250 observations, if there are more than 500; None otherwise.
         bounds: Lower and upper bounds of the logarithms, ``p x 2``.
         default: The logarithms by default, ``p``.
-        places: Where among them each hyperparameter is.
+        names: The name of each, ``p``; several lengthscales have the same.
         quadratic: The Hessian of the negative log density at the newest maximum.
     """
 
@@ -142,39 +126,34 @@ class LogPosterior:
         scaled = (observations.X[rows, :-1] / form.ranges).numpy().T
         squares = np.square(scaled[:, first] - scaled[:, second])
         self._widths = form.widths.numpy()
-        self.squares = np.add.reduceat(squares, _firsts(self._widths), axis=0)
+        self.squares = np.add.reduceat(squares, np.cumsum(self._widths) - self._widths, axis=0)
         in_time = times[rows].numpy()
         self.lags = np.abs(in_time[first] - in_time[second])
         self._latest: tuple[Array, tuple[float, Array, float]] | None = None
         self._maximum: Array | None = None
         # Of each number: location and spread of the logarithm under the prior, whether that is a
         # density of the logarithm, and bounds.
-        k, gap = len(self._widths), round_length(times)
+        k, gap, free = len(self._widths), round_length(times), (1 / LARGEST, LARGEST)
         location = math.sqrt(2) + 0.5 * math.log(k)
-        priors: list[tuple[float, ...]] = [
-            (location, math.sqrt(3), False, LEAST_LENGTHSCALE, LARGEST)
+        learned: list[tuple[str, tuple[float, ...]]] = [
+            ("lengthscale", (location, math.sqrt(3), False, LEAST_LENGTHSCALE, LARGEST))
         ] * k
-        self._lengthscales = {LENGTHSCALES: slice(k)}
-        if form.num_contexts > 0:
-            a = k - form.num_contexts
-            self._lengthscales = {OF_ACTIONS: slice(a), OF_CONTEXTS: slice(a, k)}
-        self.places = dict(self._lengthscales)
+        self._parts, self._effects = [slice(k)], slice(0)
         if form.is_smooth:
-            location = math.log(LENGTHSCALE * gap)
-            priors.append((location, LENGTHSCALE_SPREAD, True, 1 / LARGEST, LARGEST))
-            self.places[TEMPORAL_LENGTHSCALE] = slice(k, k + 1)
+            prior = math.log(LENGTHSCALE * gap), LENGTHSCALE_SPREAD, True
+            learned.append(("time.lengthscale", (*prior, *free)))
         elif form.rate is None:
             low, high = (-math.log1p(-end) for end in (MIN_FORGETTING_RATE, MAX_FORGETTING_RATE))
-            priors.append((math.log(RATE / gap), RATE_SPREAD, True, low, high))
-            self.places[FORGETTING_RATE] = slice(k, k + 1)
+            learned.append((RATE_NAME, (math.log(RATE / gap), RATE_SPREAD, True, low, high)))
         if form.num_contexts > 0:
-            location = math.log(MAIN_EFFECT)
-            self.places[SHARES] = slice(len(priors), len(priors) + 2)
-            priors += [(location, MAIN_EFFECT_SPREAD, True, 1 / LARGEST, LARGEST)] * 2
+            a, n = k - form.num_contexts, len(learned)
+            self._parts, self._effects = [slice(a), slice(a, k)], slice(n, n + 2)
+            prior = math.log(MAIN_EFFECT), MAIN_EFFECT_SPREAD, True
+            learned += [("main_effect", (*prior, *free))] * 2
         if self.noise is None:
             own = (math.log(NOISE), NOISE_SPREAD, True) if form.rate is None else (-4.0, 1.0, False)
-            priors.append((*own, MIN_INFERRED_NOISE_LEVEL, LARGEST))
-            self.places[NOISE_VARIANCE] = slice(len(priors) - 1, len(priors))
+            learned.append(("noise", (*own, MIN_INFERRED_NOISE_LEVEL, LARGEST)))
+        self.names, priors = zip(*learned, strict=True)
         self._location, self._spread, of_logarithm, *ends = np.array(priors).T
         self._is_of_logarithm = of_logarithm.astype(bool)
         self.bounds = np.log(np.column_stack(ends))
@@ -184,7 +163,7 @@ class LogPosterior:
     @property
     def num_learned(self) -> int:
         """How many numbers are learned, the prior mean among them, but shares, which may wait."""
-        return len(self.bounds) + (1 if SHARES not in self.places else -1)
+        return len(self.bounds) + (1 if self.form.num_contexts == 0 else -1)
 
     def __call__(self, theta: Array, with_gradient: bool = True) -> tuple[float, Array, float]:
         """Return the log density, its gradient if asked for, else zeros, and the prior mean.
@@ -206,8 +185,8 @@ class LogPosterior:
             by_time_rate = -0.5 * time_rate * self.lags
             in_time = np.exp(by_time_rate)
             by_time_rate *= in_time
-        parts, shares = self._lengthscales.values(), self._shares(theta)
-        squares = [inverse_squares[part] @ self.squares[part] for part in parts]
+        shares = self._shares(theta)
+        squares = [inverse_squares[part] @ self.squares[part] for part in self._parts]
         space = in_space(form.kernel, squares, shares, with_gradient)
         noise = math.exp(theta[-1]) if self.noise is None else self.noise
         covar = self._covar
@@ -241,75 +220,58 @@ class LogPosterior:
         if form.rate is None:
             gradient[d] -= (of_pairs * space.values) @ by_time_rate
         of_pairs *= in_time
-        for part, slope in zip(parts, space.slopes, strict=True):
+        for part, slope in zip(self._parts, space.slopes, strict=True):
             gradient[part] -= inverse_squares[part] * (self.squares[part] @ (of_pairs * slope))
         for i in range(len(shares) - 1):
             effect = shares[i] * (space.parts[i] - space.values)
-            gradient[self.places[SHARES]][i] -= effect @ of_pairs
+            gradient[self._effects][i] -= effect @ of_pairs
         self._latest = theta.copy(), (float(value), gradient, float(mean))
         return self._latest[1]
 
     def _shares(self, theta: Array) -> Array:
         """Return the shares of each part and of both together, ``... x 3``, or 1 of one part."""
-        ratios = np.exp(theta[..., self.places.get(SHARES, slice(0))])
+        ratios = np.exp(theta[..., self._effects])
         ratios = np.concatenate([ratios, np.ones_like(theta[..., :1])], axis=-1)
         shares: Array = ratios / ratios.sum(axis=-1, keepdims=True)
         return shares
 
-    def logarithms(self, values: Values) -> Array:
-        """Return the logarithms, ``p``, of hyperparameters; by default of those not given."""
-        theta: Array = self.default.copy()
-        for name in self.places.keys() & values.keys():
-            numbers, place = values[name].flatten().numpy(), self.places[name]
-            if name in self._lengthscales:
-                numbers = numbers[_firsts(self._widths[place])]
-            elif name == SHARES:
-                numbers = numbers[:-1] / numbers[-1]
-            elif name == FORGETTING_RATE:
-                numbers = -np.log1p(-numbers)
-            theta[place] = np.log(numbers)
-        theta = theta.clip(*self.bounds.T)
-        return theta
+    def _numbers(self, theta: Array) -> Array:
+        """Return the hyperparameters of logarithms, ``p``, with ε for ρ."""
+        is_rate = np.array([name == RATE_NAME for name in self.names])
+        numbers = np.exp(theta)
+        return np.where(is_rate, -np.expm1(-numbers), numbers)
 
-    def values(self, theta: Array, mean: float) -> Values:
-        """Return the hyperparameters of logarithms, ``p``, and a prior mean."""
-        found = {PRIOR_MEAN: torch.tensor(mean, dtype=torch.float64)}
-        for name, place in self.places.items():
-            numbers = np.exp(theta[place])
-            if name in self._lengthscales:
-                numbers = numbers.repeat(self._widths[place])[None]
-            elif name == TEMPORAL_LENGTHSCALE:
-                numbers = numbers[None]
-            elif name == SHARES:
-                numbers = self._shares(theta)
-            elif name == FORGETTING_RATE:
-                numbers = -np.expm1(-numbers)
-            found[name] = torch.from_numpy(numbers)
+    def named(self, theta: Array) -> dict[str, list[float]]:
+        """Return the hyperparameters of logarithms, ``p``, and the prior mean, by name."""
+        found = {"mean": [self(theta)[2]]}
+        for name, number in zip(self.names, self._numbers(theta).tolist(), strict=True):
+            found.setdefault(name, []).append(number)
         return found
 
-    def at_bounds(self, values: Values) -> Iterator[AtBound]:
+    def temporal_kernels(self, theta: Array) -> list[TemporalKernel]:
+        """Return the kernel over time."""
+        sets = self.sets(theta[None])
+        return [temporal_kernel(sets.rates[0], sets.is_smooth[0])]
+
+    def at_bounds(self, theta: Array) -> Iterator[AtBound]:
         """Iterate over the hyperparameters that are at a bound."""
-        reached = np.abs(self.logarithms(values)[:, None] - self.bounds) <= AT_BOUND
-        for name, place in self.places.items():
-            firsts = _firsts(self._widths[place]) if name in self._lengthscales else range(2)
-            for i, side in np.argwhere(reached[place]):
-                value = values[name].flatten()[firsts[i]].item()
-                yield AtBound(name, int(i), ("lower", "upper")[side], value)
+        numbers = self._numbers(theta)
+        for i, side in np.argwhere(np.abs(theta[:, None] - self.bounds) <= AT_BOUND):
+            entry = self.names[:i].count(self.names[i])
+            yield AtBound(self.names[i], entry, ("lower", "upper")[side], numbers[i].item())
 
-    def start(self) -> Values:
+    def start(self) -> Array | None:
         """Return where a first fit begins: of many observations, where that of a part ends."""
-        if self.part is None:
-            return {}
-        return self.part.maximize({})[1]
+        return None if self.part is None else self.part.maximize(None)[1]
 
-    def maximize(self, start: Values) -> tuple[float, Values]:
+    def maximize(self, start: Array | None) -> tuple[float, Array]:
         """Return the log density at the maximum found from a start, and where it is.
 
         It is not finite if the search failed.
         """
-        theta, ends = self.logarithms(start), self.bounds.tolist()
-        found = None
-        if self.quadratic is not None and start:
+        theta = self.default if start is None else start.clip(*self.bounds.T)
+        ends, found = self.bounds.tolist(), None
+        if self.quadratic is not None and start is not None:
             # A few of Newton's steps. One more outcome hardly changes the Hessian.
             self.quadratic = replace(self.quadratic)
             found = self.quadratic.minimize(self.negative, ends, theta)
@@ -323,31 +285,10 @@ class LogPosterior:
             self.quadratic = model
         self._maximum = found
         if found is None:
-            found = minimize(
-                self.negative,
-                theta,
-                jac=True,
-                method="L-BFGS-B",
-                bounds=self.bounds,
-                options=OPTIONS,
-            ).x
-        value, _, mean = self(found)
-        return value, self.values(found, mean)
+            _, found = super().maximize(theta)
+        return self(found)[0], found
 
-    def quadratic_at(self, mode: Array) -> QuadraticModel | None:
-        """Return the Hessian of the negative log density at a maximum; None if it is singular.
-
-        Args:
-            mode: The maximum. At the one that :meth:`maximize` found by Newton's method, the
-                Hessian is that of its last step.
-        """
-        if self._maximum is None or not np.allclose(self._maximum, mode, rtol=0, atol=1e-9):
-            ends = self.bounds.tolist()
-            self.quadratic = QuadraticModel.by_differences(self.negative, ends, mode)
-            self._maximum = mode
-        return self.quadratic
-
-    def sigma_points(self, values: Values) -> HyperparameterSets | None:
+    def sigma_points(self, mode: Array) -> HyperparameterSets:
         r"""Return points about the mode with importance weights, to integrate hyperparameters out.
 
         The integral is over the logarithms of the :math:`p` hyperparameters, of the density that a
@@ -362,17 +303,19 @@ class LogPosterior:
         of the weights estimates the evidence, by which forms of drift are compared.
 
         Args:
-            values: The hyperparameters at the mode.
+            mode: The logarithms at the mode, ``p``.
 
         Returns:
-            The sets, the mode first; None if the density or the Hessian is not finite there. Above
-            250 observations the mode is the only point.
+            The sets, the mode first. Above 250 observations, or where the Hessian is not finite,
+            the mode is the only point.
         """
-        mode = self.logarithms(values)
+        if self._maximum is None or not np.allclose(self._maximum, mode, rtol=0, atol=1e-9):
+            # Not the maximum that Newton's method found last.
+            ends = self.bounds.tolist()
+            self.quadratic = QuadraticModel.by_differences(self.negative, ends, mode)
         density, _, mean = self(mode, with_gradient=False)
-        quadratic = self.quadratic_at(mode) if math.isfinite(density) else None
-        if quadratic is None:
-            return None
+        if (quadratic := self.quadratic) is None:
+            return self.sets(mode[None], [mean], [density])
         free = np.flatnonzero(~quadratic.held)
         curvatures, directions = np.linalg.eigh(quadratic.hessian[np.ix_(free, free)])
         curvatures = curvatures.clip(LEAST_CURVATURE)
@@ -399,7 +342,10 @@ class LogPosterior:
         return self.sets(np.array(points), means, log_weights)
 
     def sets(
-        self, points: Array, means: Sequence[float], log_weights: Sequence[float]
+        self,
+        points: Array,
+        means: Sequence[float] = (0.0,),
+        log_weights: Sequence[float] = (0.0,),
     ) -> HyperparameterSets:
         """Return sets of hyperparameters.
 
@@ -418,7 +364,7 @@ class LogPosterior:
             noise = torch.full_like(rates, self.noise.mean() if len(self.noise) > 0 else 0.0)
         return HyperparameterSets(
             kernel=self.form.kernel,
-            num_actions=int(self._widths[next(iter(self._lengthscales.values()))].sum()),
+            num_actions=int(self._widths[self._parts[0]].sum()),
             lengthscales=numbers[:, :d].repeat_interleave(self.form.widths, -1) * self.form.ranges,
             rates=rates,
             is_smooth=torch.full_like(rates, self.form.is_smooth),
@@ -434,9 +380,3 @@ class LogPosterior:
         value, gradient, _ = self(theta)
         # A number from which a line search turns back.
         return (-value, -gradient) if math.isfinite(value) else (1e100, gradient)
-
-
-def _firsts(widths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the first column of each lengthscale, ``k``, of these numbers of columns."""
-    firsts: NDArray[np.int64] = np.cumsum(widths) - widths
-    return firsts

@@ -17,16 +17,18 @@ from botorch.models.transforms import Normalize, Standardize
 from gpytorch.constraints import GreaterThan
 from gpytorch.kernels import Kernel, MaternKernel, ScaleKernel
 from gpytorch.likelihoods import Likelihood
-from gpytorch.means import Mean, ZeroMean
+from gpytorch.means import ConstantMean, Mean, ZeroMean
 from gpytorch.priors import LogNormalPrior
 from torch import Generator, Tensor
 
+from tvbo.fit.density import Density, ModelPosterior
 from tvbo.fit.drift import Drift, Form
-from tvbo.fit.fitted_forms import Fitted, ModelPosterior, Posterior
-from tvbo.fit.log_posterior import LEAST_LENGTHSCALE, MAIN_EFFECT, DefaultForm, LogPosterior
-from tvbo.kernels.context_action import ContextActionKernel, Structure
+from tvbo.fit.fitted_forms import Fitted
+from tvbo.fit.log_posterior import LEAST_LENGTHSCALE, DefaultForm, LogPosterior
+from tvbo.kernels.context_action import Structure
 from tvbo.kernels.temporal import check_forgetting_rate, decay_exponent
 from tvbo.models import ContextualGP, TimeVaryingGP
+from tvbo.models.closed_form import EnsembleKernel, HyperparameterSets
 from tvbo.models.raw import ScaledMean
 from tvbo.models.scale import MIN_NOISE, standardized, standardizer
 from tvbo.quadratic_model import QuadraticModel
@@ -248,10 +250,10 @@ class ModelFitter:
             if from_defaults:
                 self._num_told_at_restart = num_told
         elif self.fitted.newest is None and isinstance(posteriors[0], LogPosterior):
-            sets = posteriors[0].sets(posteriors[0].default[None], [0.0], [0.0])
+            sets = posteriors[0].sets(posteriors[0].default[None])
             self.fitted = replace(self.fitted, sets=sets)
 
-    def posteriors(self, quadratics: Sequence[QuadraticModel | None] = ()) -> list[Posterior]:
+    def posteriors(self, quadratics: Sequence[QuadraticModel | None] = ()) -> list[Density]:
         """Return the density of the hyperparameters by each form, of the last observations.
 
         Args:
@@ -284,11 +286,15 @@ class ModelFitter:
         It has standardized outcomes; :attr:`transform` says how they were standardized.
         """
         if self._last_model is None and self._observations is not None:
-            form = self.drift.forms[self.fitted.chosen]
-            model = self._built(self._observations, form, self.unit)
-            values = self.fitted.values[self.fitted.chosen] or {}
-            # It has no noise to learn where that comes with the outcomes.
-            model.load_state_dict(values, strict=False)
+            fitted, observations = self.fitted, self._observations
+            if fitted.sets is not None:
+                model = _dense(fitted.sets, observations)
+            else:
+                model = self._built(observations, self.drift.forms[fitted.chosen], self.unit)
+                for name, parameter in model.named_parameters():
+                    # The noise is not learned where it comes with the outcomes.
+                    if (values := (fitted.newest or {}).get(name)) is not None:
+                        parameter.data = torch.tensor(values).to(parameter).view_as(parameter)
             self._last_model = model.eval()
         return self._last_model
 
@@ -429,31 +435,41 @@ class ModelFitter:
             if isinstance(self.covar_module, Sequence):
                 covar_module = [_in_unit(kernel, unit) for kernel in self.covar_module]
             elif self.covar_module is None and self.drift.averages:
-                covar_module = self._default_kernel()
+                # As BoTorch's RBF. Where functions have many local optima, regret is less with it.
+                count = len(self.widths)
+                prior = LogNormalPrior(math.sqrt(2) + math.log(count) / 2, math.sqrt(3))
+                least = GreaterThan(LEAST_LENGTHSCALE, transform=None, initial_value=prior.mode)
+                covar_module = MaternKernel(
+                    nu=2.5,
+                    ard_num_dims=sum(self.widths),
+                    lengthscale_prior=prior,
+                    lengthscale_constraint=least,
+                ).double()
             else:
                 covar_module = _in_unit(self.covar_module, unit)
             model = TimeVaryingGP(covar_module=covar_module, **shared)
         self.drift.set_prior(model, observations.X[:, time])
         return model
 
-    def _default_kernel(self) -> Kernel:
-        """Return the kernel that is learned beside several forms of drift.
 
-        As BoTorch's RBF, with priors for as many numbers as are learned. Where functions have many
-        local optima, regret is less with Matérn-5/2.
-        """
-        a, d = self.layout.num_actions, sum(self.widths)
-        has_parts = self.is_default and a < d
-        prior = LogNormalPrior(math.sqrt(2) + math.log(len(self.widths)) / 2, math.sqrt(3))
-        least = GreaterThan(LEAST_LENGTHSCALE, transform=None, initial_value=prior.mode)
-        options = {"nu": 2.5, "lengthscale_prior": prior, "lengthscale_constraint": least}
-        counts = (a, d - a) if has_parts else (d,)
-        parts = [MaternKernel(ard_num_dims=count, **options).double() for count in counts]
-        if not has_parts:
-            return parts[0]
-        kernel = ContextActionKernel(parts[0], parts[1], "both", range(a), range(a, d)).double()
-        kernel.outputscales = np.array([MAIN_EFFECT, MAIN_EFFECT, 1.0]) / (1 + 2 * MAIN_EFFECT)
-        return kernel
+def _dense(sets: HyperparameterSets, observations: Observations) -> TimeVaryingGP:
+    """Return the model of standardized observations by the most probable hyperparameters."""
+    over_space, over_time = EnsembleKernel(sets).parts(0)
+    mean_module = ConstantMean().double()
+    mean_module.constant = sets.mean[0]
+    model = TimeVaryingGP(
+        observations.X,
+        observations.Y,
+        observations.Yvar,
+        time_feature=observations.X.shape[-1] - 1,
+        covar_module=over_space,
+        temporal_kernel=over_time,
+        mean_module=mean_module,
+        outcome_transform=None,
+    )
+    if observations.Yvar is None:
+        model.likelihood.noise = sets.noise[0]
+    return model
 
 
 def _in_unit(kernel: Kernel | None, unit: float) -> Any:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, cast
 
 from botorch.models import SingleTaskGP
 from gpytorch.module import Module
 
 logger = logging.getLogger("tvbo.fit.fitted_forms")
-
-Place = tuple[str, int, str]
-"""A bound: path of the parameter in the model, entry, and side."""
 
 AT_BOUND = 1e-6
 """Relative distance from a bound of its constraint up to which a parameter is at that bound."""
@@ -67,10 +64,8 @@ def parameters_at_bounds(model: SingleTaskGP) -> Iterator[AtBound]:
                 yield AtBound(path, i, side, values.flatten()[i].item())
 
 
-def log_bounds(
-    at_bounds: Iterable[AtBound], num: int, known: Collection[Place] = ()
-) -> frozenset[Place]:
-    """Log which learned parameters are at a bound, and return where.
+def log_bounds(at_bounds: Iterable[AtBound], num: int) -> None:
+    """Log which learned parameters are at a bound.
 
     A bound at which no sound fit ends is logged at level WARNING; that of no drift and that of no
     noise at level INFO.
@@ -78,13 +73,8 @@ def log_bounds(
     Args:
         at_bounds: Parameters at a bound.
         num: Number of observations that were fitted.
-        known: Bounds that were logged already, and are not again.
     """
-    places = set()
     for reached in at_bounds:
-        places.add(reached[:3])
-        if reached[:3] in known:
-            continue
         logger.log(
             logging.INFO if (reached.name, reached.side) in EXPECTED else logging.WARNING,
             "Fit of %d observations: %s (%s, entry %d) = %.4g is at the %s bound of its "
@@ -97,4 +87,3 @@ def log_bounds(
             reached.side,
             reached.meaning,
         )
-    return frozenset(places)

@@ -337,8 +337,8 @@ class EnsembleKernel(Module):
 
         return covar, pullback
 
-    def member(self, i: int) -> Kernel:
-        """Return the kernel by the i-th set, as one of GPyTorch."""
+    def parts(self, i: int) -> tuple[Kernel, TemporalKernel]:
+        """Return the kernels over space, of variance 1, and over time by the i-th set."""
         parts: list[Kernel] = []
         width = self.inverse_lengthscales.shape[-1]
         for part in self._parts:
@@ -350,8 +350,13 @@ class EnsembleKernel(Module):
         if len(parts) > 1:
             over_space = ContextActionKernel(parts[0], parts[1], "both").double()
             over_space.outputscales = self._shares[i]
-        over_time = temporal_kernel(self._rates[i], self._is_smooth[i])
-        kernel = ScaleKernel(over_space * ColumnKernel(over_time, [width])).double()
+        return over_space, temporal_kernel(self._rates[i], self._is_smooth[i])
+
+    def member(self, i: int) -> Kernel:
+        """Return the kernel by the i-th set, as one of GPyTorch."""
+        over_space, over_time = self.parts(i)
+        time = self.inverse_lengthscales.shape[-1]
+        kernel = ScaleKernel(over_space * ColumnKernel(over_time, [time])).double()
         kernel.outputscale = self.variance[i]
         return kernel.requires_grad_(False)
 

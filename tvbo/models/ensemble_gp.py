@@ -517,7 +517,7 @@ class EnsembleGP(OneOutputModel):
         """Return the posterior by the i-th of several sets alone, without a batch."""
         assert self.sets is not None
         mean = ConstantMean().double()
-        mean.constant = self._set_mean[i].item()
+        mean.constant = self._set_mean[i]
         new = EnsembleGP(self.sets.member(i), self._set_noise[i].item(), mean_module=mean)
         X, Y, noise, innovations, blocks = self._factor
         own = tuple(Block(*(part[i : i + 1] for part in block)) for block in blocks)

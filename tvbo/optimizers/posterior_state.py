@@ -11,7 +11,7 @@ import torch
 from botorch.models.model import Model
 from torch import Generator, Tensor
 
-from tvbo.fit.model_fitter import EACH_ROUND, ModelFitter, RefitNever
+from tvbo.fit.model_fitter import ModelFitter, RefitNever
 from tvbo.models import EnsembleGP, StreamingGP, TimeVaryingGP
 from tvbo.models.one_output import OneOutputModel
 from tvbo.models.scale import MIN_NOISE, StandardizedModel, marginals, standardized
@@ -249,7 +249,7 @@ class RowState(PosteriorState):
 
     def _built(self, fitter: ModelFitter, observations: Observations) -> EnsembleGP:
         sets, observations = fitter.fitted.sets, fitter.standardized(observations)
-        if sets is not None and len(observations) > 0 and fitter.refit == EACH_ROUND:
+        if sets is not None:
             return EnsembleGP.from_sets(sets, observations.X, observations.Y, observations.Yvar)
         dense = fitter.last_model
         assert dense is not None

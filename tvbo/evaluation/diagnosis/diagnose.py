@@ -24,7 +24,6 @@ from tvbo.evaluation.diagnosis.recorded_run import (
 from tvbo.fit.drift import describe_form, half_life
 from tvbo.kernels import TemporalKernel
 from tvbo.models import TimeVaryingGP
-from tvbo.models.at_bounds import parameters_at_bounds
 from tvbo.models.raw import raw_row_kernel
 from tvbo.optimizers import GPOptimizer, Optimizer, RefitNever, Trial
 from tvbo.retention import Prediction
@@ -184,7 +183,7 @@ def _predicted(optimizer: GPOptimizer, trial: Trial, number: int, num_told: int)
         parameters=parameters,
         form=describe_form(dense.temporal_kernels),
         half_life=half_life(dense.temporal_kernels),
-        at_bounds=tuple(parameters_at_bounds(dense)) if fitted.newest else (),
+        at_bounds=fitted.at_bounds,
         told_before=num_told,
     )
 
