@@ -431,7 +431,7 @@ DYNAMICS, SEASON = ("fit", "model", "dynamics"), ("fit", "model", "season")
         ((*DYNAMICS, "covariances", "shape"), [5, 10**9]),
         ((*DYNAMICS, "covariances", "base64"), "word"),
         ((*DYNAMICS, "kernels"), [{"class": "SeasonalKernel"}]),
-        ((*DYNAMICS, "kernels", 0, "form", "class"), "RBFKernel"),
+        ((*DYNAMICS, "kernels", 0, "class"), "RBFKernel"),
     ],
 )
 def test_a_forged_file_is_refused(fit, place, value, tmp_path):
