@@ -4,13 +4,11 @@ import math
 
 import pytest
 import torch
-from botorch.exceptions.errors import InputDataError
 
 from tvbo.evaluation.backtesting.rivals import (
     SHARES,
     BestOfHour,
     DriftUCB,
-    FixedAction,
     LastBest,
     WeightedMeans,
     d_ucb_discount,
@@ -142,16 +140,6 @@ def test_last_best_takes_the_arm_whose_newest_outcome_is_the_largest(seed):
     # An outcome of an earlier time than the newest one is no news.
     optimizer.tell(optimizer.attach(ARMS[0], 0.5), 99.0)
     assert optimizer.ask().X.item() == 1
-
-
-def test_fixed_action_is_always_the_same():
-    optimizer = FixedAction(FiniteSpace(ARMS), [2.0])
-    for _ in range(3):
-        trial = optimizer.ask()
-        assert trial.X.tolist() == [[2.0]]
-        optimizer.tell(trial, -1.0)
-    with pytest.raises(InputDataError):
-        FixedAction(FiniteSpace(ARMS), [2.5])
 
 
 def log(steps=48, seed=0):

@@ -16,7 +16,6 @@ from torch import Generator, Tensor
 from tvbo.evaluation.backtesting.rivals import (
     BestOfHour,
     DriftUCB,
-    FixedAction,
     LastBest,
     WeightedMeans,
     d_ucb_discount,
@@ -28,7 +27,6 @@ from tvbo.logs.block_length import block_length
 from tvbo.logs.panel_report import describe_season
 from tvbo.optimizers import Optimizer, RandomSearch
 from tvbo.recipes import gp_ucb, r_gp_ucb, tv_gp_ucb
-from tvbo.rounding import argmax
 from tvbo.spaces import FiniteSpace
 from tvbo.spaces.times import duration, parse_timedelta
 
@@ -89,13 +87,10 @@ class PanelAlgorithm:
             return self._fitted(values, times, generator)
         choices = _choices(values)
         space = FiniteSpace(choices)
-        if self.name == "always_best":
-            means = values.nanmean(dim=0).nan_to_num(nan=-math.inf)
-            return FixedAction(space, choices[argmax(means)])
         if self.name == "weighted_means":
             return WeightedMeans(space, values, generator)
-        if self.name == "best_of_hour":
-            unit = duration(self.time_unit)
+        if self.name in ("always_best", "best_of_hour"):
+            unit = duration(self.time_unit) if self.name == "best_of_hour" else None
             day = math.inf if unit is None else parse_timedelta("day", "1D") / unit
             return BestOfHour(space, values, times, day, generator)
         optimizer: Optimizer

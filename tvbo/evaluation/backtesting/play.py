@@ -17,7 +17,6 @@ from torch import Generator, Tensor
 
 from tvbo.evaluation.backtesting.algorithms import Algorithm
 from tvbo.evaluation.backtesting.result import BacktestResult
-from tvbo.evaluation.backtesting.rivals import FixedAction
 from tvbo.optimizers import Optimizer
 from tvbo.spaces import FiniteSpace
 from tvbo.spaces.times import duration, parse_timedelta
@@ -97,7 +96,7 @@ def play(
         raise ValueError(f"Expected a finite block_length > 0. Got {block_length}.")
     unit = duration(time_unit)
     day = None if unit is None else float(parse_timedelta("day", DAY) / unit)
-    regret, chosen = {}, {}
+    regret, chosen, labels = {}, {}, {}
     played: dict[str, list[Played]] = {name: [] for name in made}
     names, count = [*made], len(stretches)
     for some in (seeds[:2], seeds[2:]):
@@ -123,6 +122,9 @@ def play(
         starts = len(each) // count
         chosen[name] = torch.cat([one.arms for one in each]).reshape(starts, -1)
         regret[name] = torch.cat([one.regret for one in each]).reshape(starts, -1)
+        labels[name] = getattr(algorithms[name], "label", name)
+        if name == "always_best" and len(taken := chosen[name].unique()) == 1:
+            labels[name] = f"always taking arm {arms[int(taken)]}"
         unread = sum(one.num_unread for one in each)
         if unread:
             remarks.append(
@@ -135,7 +137,7 @@ def play(
         arms_chosen=chosen,
         times=torch.cat([stretch.times for stretch in stretches]),
         fold_of_time=torch.arange(len(stretches)).repeat_interleave(lengths),
-        labels={name: _label(name, make, made[name], arms) for name, make in algorithms.items()},
+        labels=labels,
         arms=arms,
         given_block=block_length,
         day=day,
@@ -205,12 +207,3 @@ def _runs(
 
 def _play_pickled(job: bytes) -> bytes:
     return pickle.dumps(play_once(*pickle.loads(job)))
-
-
-def _label(name: str, make: Algorithm, optimizers: Sequence[Optimizer], arms: Sequence[str]) -> str:
-    """Return what an algorithm is called in the verdict."""
-    fixed = [each for each in optimizers if isinstance(each, FixedAction)]
-    taken = {arms[int(each.search_space.index(each.X))] for each in fixed}  # type: ignore[union-attr]
-    if len(taken) == 1:
-        return f"always taking arm {taken.pop()}"
-    return getattr(make, "label", name)

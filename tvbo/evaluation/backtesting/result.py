@@ -282,19 +282,14 @@ def block_estimate(series: Tensor, blocks: Tensor) -> Estimate:
         series: ``S``; NaN is left out.
         blocks: Label of the block of each value, ``S``.
     """
-    means, shares = _block_means(series, blocks)
+    known = ~series.isnan()
+    _, index = blocks[known].unique(return_inverse=True)
+    counts = torch.bincount(index).double()
+    means = torch.zeros_like(counts).index_add(0, index, series[known]) / counts
+    shares = counts / counts.sum()
     mean = (means * shares).sum().item()
     B = len(means)
     if B < 2:
         return Estimate(mean, None)
     variance = B / (B - 1) * (shares * (means - mean)).square().sum().item()
     return Estimate(mean, math.sqrt(variance))
-
-
-def _block_means(series: Tensor, blocks: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the mean of each block, and its share of the values."""
-    known = ~series.isnan()
-    _, index = blocks[known].unique(return_inverse=True)
-    counts = torch.bincount(index).double()
-    sums = torch.zeros_like(counts).index_add(0, index, series[known])
-    return sums / counts, counts / counts.sum()

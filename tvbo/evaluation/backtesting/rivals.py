@@ -13,41 +13,7 @@ from tvbo.spaces import FiniteSpace
 from tvbo.spaces.observations import Observations
 from tvbo.spaces.search_space import SearchSpace
 from tvbo.trial import Trial
-from tvbo.values import check_not_negative, check_positive, check_probability, copies_tensors
-
-
-@copies_tensors("X")
-class FixedAction(Optimizer):
-    """The same action in every round, such as the best one of a log; learns nothing.
-
-    Args:
-        search_space: The set of actions.
-        X: The action, ``d`` or ``1 x d``, or a dict by name.
-        generator: Not drawn from; default a fresh one with seed 0.
-        contexts: The contexts to expect, which are ignored.
-
-    Raises:
-        InputDataError: if the action is not in the search space.
-        BotorchTensorDimensionError: if it is not one action.
-    """
-
-    def __init__(
-        self,
-        search_space: SearchSpace,
-        X: Tensor,
-        generator: Generator | None = None,
-        contexts: SearchSpace | None = None,
-    ):
-        super().__init__(search_space, generator=generator, contexts=contexts)
-        self.X = search_space.read(X)
-
-    def _choose(
-        self, search_space: SearchSpace, q: int, t: float, context: Tensor | None
-    ) -> Tensor:
-        return self.X
-
-    def _learn(self, trial: Trial, observation: Observations) -> None:
-        pass
+from tvbo.values import check_count, check_not_negative, check_positive, check_probability
 
 
 class _ArmRule(Optimizer):
@@ -81,16 +47,10 @@ class LastBest(_ArmRule):
     Args:
         search_space: The actions.
         generator: Source of the draws among ties; default a fresh one with seed 0.
-        contexts: The contexts to expect, which are ignored.
     """
 
-    def __init__(
-        self,
-        search_space: FiniteSpace,
-        generator: Generator | None = None,
-        contexts: SearchSpace | None = None,
-    ):
-        super().__init__(search_space, generator=generator, contexts=contexts)
+    def __init__(self, search_space: FiniteSpace, generator: Generator | None = None):
+        super().__init__(search_space, generator=generator)
         n = len(search_space.choices)
         self._newest = torch.full((n,), math.inf, dtype=torch.float64)
         self._times = torch.full((n,), -math.inf, dtype=torch.float64)
@@ -118,7 +78,7 @@ class BestOfHour(_ArmRule):
         search_space: The arms.
         values: ``T x n``, the training values; NaN where there is no reading.
         times: ``T``.
-        day: Length of a day in units of time.
+        day: Length of a day in units of time; infinite for the mean of all training.
         generator: Source of the draws among ties; default a fresh one with seed 0.
     """
 
@@ -133,7 +93,7 @@ class BestOfHour(_ArmRule):
         super().__init__(search_space, generator=generator)
         self.day = day
         hours = self._hour(times)
-        everywhere = values.nanmean(dim=0)
+        everywhere = values.nanmean(dim=0).nan_to_num(nan=-math.inf)
         means = [values[hours == hour].nanmean(dim=0) for hour in range(HOURS)]
         self.means = torch.stack([torch.where(m.isnan(), everywhere, m) for m in means])
 
@@ -145,7 +105,7 @@ class BestOfHour(_ArmRule):
         return self.means[int(self._hour(torch.tensor(t, dtype=torch.float64)))]
 
     def _learn(self, trial: Trial, observation: Observations) -> None:
-        pass
+        """Learn nothing."""
 
 
 class WeightedMeans(_ArmRule):
@@ -229,7 +189,6 @@ class DriftUCB(_ArmRule):
         discount: γ per unit of time, in (0, 1), instead of a window; see :func:`d_ucb_discount`.
         exploration: ξ, at least 0; the paper's theorems ask for more than 1/2.
         generator: Source of the draws among ties; default a fresh one with seed 0.
-        contexts: The contexts to expect, which are ignored.
 
     Raises:
         ValueError: if an argument is out of range, or not exactly one of window and discount is
@@ -244,9 +203,8 @@ class DriftUCB(_ArmRule):
         discount: float | None = None,
         exploration: float = 0.5,
         generator: Generator | None = None,
-        contexts: SearchSpace | None = None,
     ):
-        super().__init__(search_space, generator=generator, contexts=contexts)
+        super().__init__(search_space, generator=generator)
         low, high = reward_bounds
         if not -math.inf < low < high < math.inf:
             raise ValueError(f"Expected finite reward_bounds (low, high). Got {reward_bounds}.")
@@ -314,7 +272,7 @@ def sw_ucb_window(horizon: int, num_changes: int = 1) -> float:
     Raises:
         ValueError: if an argument is not positive.
     """
-    _check_positive(horizon, num_changes)
+    check_count(horizon=horizon, num_changes=num_changes)
     return max(1.0, 2 * math.sqrt(horizon * math.log(horizon) / num_changes))
 
 
@@ -326,18 +284,10 @@ def d_ucb_discount(horizon: int, num_changes: int = 1) -> float:
 
     Args:
         horizon: T, in rounds.
-        num_changes: :math:`\Upsilon_T`, how many times the mean rewards change, at most T.
+        num_changes: :math:`\Upsilon_T`, how many times the mean rewards change.
 
     Raises:
-        ValueError: if an argument is not positive, or there are more changes than rounds.
+        ValueError: if an argument is not positive.
     """
-    _check_positive(horizon, num_changes)
+    check_count(horizon=horizon, num_changes=num_changes)
     return 1 - math.sqrt(num_changes / horizon) / 4
-
-
-def _check_positive(horizon: int, num_changes: int) -> None:
-    if not 1 <= num_changes <= horizon:
-        raise ValueError(
-            "Expected num_changes >= 1 and at most the horizon. "
-            f"Got horizon={horizon}, num_changes={num_changes}."
-        )
