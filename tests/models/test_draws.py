@@ -107,7 +107,7 @@ def test_without_pending_trials(small, rate):
     X, Y = small.data(TIMES)
     model = small.streaming(rate)
     model.observe(X[:6], Y[:6])
-    model.open(small.rows(9)[:3])
+    model.set_X_pending(small.rows(9)[:3])
     rows = small.rows(10)
     expected = posterior(X[:6], Y[:6], rate, small.noise, rows)
     assert_drawn_from(model.without_pending(), rows, *expected)

@@ -2,6 +2,7 @@
 
 import math
 import pickle
+from copy import copy
 
 import pytest
 import reference
@@ -149,12 +150,11 @@ def shuffled(model, X, Y, Yvar, seed=0):
     generator = torch.Generator().manual_seed(seed)
     waiting = []
     for i in range(len(X)):
-        model.open(X[i : i + 1], Yvar[i : i + 1])
         waiting.append(i)
+        model.set_X_pending(X[waiting], Yvar[waiting])
         while len(waiting) > 5:
-            position = torch.randint(6, (1,), generator=generator)
-            model.tell(position, Y[waiting[position]].unsqueeze(0))
-            del waiting[position]
+            told = waiting.pop(int(torch.randint(6, (1,), generator=generator)))
+            model.observe(X[[told]], Y[[told]], Yvar[[told]])
     told = torch.ones(len(X), dtype=torch.bool)
     told[waiting] = False
     return told
@@ -203,10 +203,10 @@ def check_definition(small, case, way, n):
         )
         assert_exact(model.without_pending(), case, *held, ahead(small, X))
         if way == "lost":
-            model.discard(torch.arange(5))
+            model.set_X_pending(X[:0])
             assert len(model.X_pending) == 0
         else:
-            model.tell(torch.arange(5).flip(0), Y[~told].flip(0))
+            model.observe(X[~told].flip(0), Y[~told].flip(0), Yvar[~told].flip(0))
             told[:] = True
     assert_exact(model, case, X[told], Y[told], Yvar[told], ahead(small, X))
     # At times before the newest event.
@@ -236,7 +236,7 @@ def test_what_stands_in_for_pending_outcomes(small, rate):
     assert_exact(model, one(rate), X, with_values, Yvar, ahead(small, X))
     # One comes with another noise than it was opened with.
     outcome, noise = torch.tensor([[2.0]]), torch.tensor([[0.5]])
-    model.tell(torch.tensor([2]), outcome, noise)
+    model.observe(pending[[2]], outcome, noise)
     place = (~told).nonzero().flatten()
     with_values[place[2]], Yvar = outcome[0], Yvar.index_copy(0, place[2:3], noise)
     model.stand_in(values[[0, 1, 3, 4]])
@@ -280,7 +280,7 @@ def test_prior_mean(small):
     model, plain = small.streaming(0.1, mean_module=mean), small.streaming(0.1)
     for each, outcomes in ((model, Y + 3), (plain, Y)):
         told = shuffled(each, X, outcomes, Yvar)
-        each.tell(torch.arange(5), outcomes[~told])
+        each.observe(X[~told], outcomes[~told], Yvar[~told])
     rows = small.rows(X[-1, -1] + 1)
     torch.testing.assert_close(model.posterior(rows).mean, plain.posterior(rows).mean + 3)
     torch.testing.assert_close(model.marginals(99.0)[0], plain.marginals(99.0)[0] + 3)
@@ -292,16 +292,16 @@ def test_copies_are_independent(small):
     model = small.streaming(0.1)
     told = shuffled(model, X, Y, Yvar)
     before = model.marginals(99.0)
-    copies = [model.snapshot(), model.without_pending(), pickle.loads(pickle.dumps(model))]
+    copies = [copy(model), model.without_pending(), pickle.loads(pickle.dumps(model))]
     copies.append(model.condition_on_observations(ahead(small, X)[:1], torch.ones(1, 1)))
-    for copy in copies:
-        copy.observe(*small.data([50.0, 51.0]))
+    for each in copies:
+        each.observe(*small.data([50.0, 51.0]))
     for was, now in zip(before, model.marginals(99.0), strict=True):
         assert torch.equal(was, now)
     loaded = small.streaming(0.1)
     loaded.load_state_dict(model.state_dict())
     small.assert_same(loaded, model, small.rows(99.0), atol=1e-12)
-    model.tell(torch.arange(5), Y[~told])
+    model.observe(X[~told], Y[~told], Yvar[~told])
     assert len(loaded.X_pending) == 5
     model.reset()
     assert model.num_rows == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy, deepcopy
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -35,8 +35,6 @@ from tvbo.spaces.observations import check_finite
 from tvbo.spaces.row_index import RowIndex
 
 Places = NDArray[np.int64]
-
-Mask = NDArray[np.bool_]
 
 MAX_STORED_CHOICES = 5_000
 """Choices up to which their covariance matrix is stored (200 MB). The rows of a larger one are
@@ -131,65 +129,55 @@ class KroneckerTerm:
 class Stream:
     """What one element of the batch knows as of its newest event, in NumPy.
 
-    Copies share what it holds, which is replaced and never changed, but for room that is free.
+    Copies share what it holds, which is replaced and never changed. An event is index, time,
+    outcome less the prior mean, noise variance, and whether it is pending; then what stands in for
+    the outcome takes its place, or NaN for its mean.
 
     Args:
         S: Number of states.
-        n: Number of choices.
+        prior: Prior variances of the choices, ``n``.
 
     Attributes:
-        events: Index, time, outcome or what stands in for it, noise variance, and whether it is
-            pending, of each event, ``5 x k``.
+        events: The outcomes that came, ``5 x k``.
+        pending: The pending trials, ``5 x p``.
         now: Time of the newest event.
         rows: Rows as of when they were made, ``m x S x n``, in parts.
         room: Room for rows, ``capacity x S x n``; those of the last part are in it.
         filled: Number of rows up to which it is filled.
-        made: Times of the rows, ``m``.
-        signs: 1 for a row that explains, -1 for one that takes back what a lost trial did, ``m``.
+        made: Times that the rows know of, ``m``.
         transitions: What leads each row from then to now, ``S x m S``.
         rank: Rows that were needed when it was looked.
         mean: Mean of the states by the outcomes that came, ``S x n``.
         reduction: Covariances of the states of each choice that are explained, ``S² x n``.
-        sensitivities: Derivatives of the mean of the states by pending outcomes, ``p x S x n``.
+        cross: Covariances of the states with the pending outcomes, given those that came,
+            ``p x S x n``.
+        covar: Covariances of the pending outcomes, given those that came, ``p x p``.
         expected: Means of the pending outcomes by those that came, ``p``.
-        pending_covariance: Their covariances by those that came, ``p x p``.
     """
 
-    def __init__(self, S: int, n: int):
-        self.events, self.now = np.empty((5, 0)), -math.inf
-        self.rows: tuple[Array, ...] = ()
+    def __init__(self, S: int, prior: Array):
+        self.prior, n = prior, len(prior)
+        self.events, self.pending, self.now = np.empty((5, 0)), np.empty((5, 0)), -math.inf
         self.room, self.filled = np.empty((0, S, n)), 0
-        self.made, self.signs, self.transitions = np.empty(0), np.empty(0), np.empty((S, 0))
+        self.rows: tuple[Array, ...] = (self.room,)
+        self.made, self.transitions = np.empty(0), np.empty((S, 0))
         self.rank, self.identity = 0, np.eye(S)
         self.mean, self.reduction = np.zeros((S, n)), np.zeros((S * S, n))
-        self.sensitivities, self.expected = np.empty((0, S, n)), np.empty(0)
-        self.pending_covariance = np.empty((0, 0))
+        self.cross, self.covar, self.expected = np.empty((0, S, n)), np.empty((0, 0)), np.empty(0)
 
     def copy(self) -> Stream:
-        """Return a copy, whose changes change nothing here."""
+        """Return what takes the place of this one: it goes on in the same room."""
         new = object.__new__(Stream)
         vars(new).update(vars(self))
         return new
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self.snapshot())
-
-    def snapshot(self) -> Stream:
-        """Return a copy without room for more, so that it makes its own."""
-        new = self.copy()
-        new.room, new.filled = self.room[:0], 0
-        return new
-
-    @property
-    def is_pending(self) -> Mask:
-        """Mask of the events whose outcomes are pending."""
-        mask: Mask = self.events[4] > 0
-        return mask
+        """Return what a copy beside this one has: it makes room of its own."""
+        return {**vars(self), "room": self.room[:0], "filled": 0}
 
     def columns(self, index: Places) -> Array:
         """Return the rows at choices ``...``, ``... x m x S``."""
-        parts = [rows.transpose(2, 0, 1)[index] for rows in self.rows]
-        return np.concatenate(parts, axis=-2) if parts else np.empty((*index.shape, 0, 1))
+        return np.concatenate([rows.transpose(2, 0, 1)[index] for rows in self.rows], axis=-2)
 
     def combined(self, coefficients: Array) -> Array:
         """Return sums, as of now, of the rows times ``c x m``, ``c x S x n``."""
@@ -202,52 +190,98 @@ class Stream:
             first = last
         return total.reshape(c, S, n)
 
-    def append(self, V: Array, time: Array, sign: float = 1.0) -> None:
-        """Add rows as of now, ``q x S x n``."""
+    def match(self, events: Array) -> Places:
+        """Return the place of each event among the pending trials, or -1.
+
+        Of trials that ask the same, any may be meant.
+        """
+        free: dict[tuple[float, ...], list[int]] = {}
+        for i, trial in enumerate(self.pending[:2].T.tolist()):
+            free.setdefault(tuple(trial), []).append(i)
+        found = [same.pop(0) if (same := free.get(tuple(e))) else -1 for e in events[:2].T.tolist()]
+        return np.array(found, dtype=np.int64)
+
+    def keep(self, places: Places | slice) -> None:
+        """Forget all pending trials but some, which are left in this order."""
+        self.pending, self.expected = self.pending[:, places], self.expected[places]
+        self.cross, self.covar = self.cross[places], self.covar[places][:, places]
+
+    def root(self, places: Places) -> Array:
+        """Return the Cholesky factor of the covariance of pending outcomes, ``q x q``.
+
+        Raises:
+            InputDataError: if the variance of one is numerically zero.
+        """
+        covar, prior = (
+            self.covar[places][:, places],
+            self.prior[self.pending[0, places].astype(int)],
+        )
+        if len(covar) == 1:
+            check_uncertain(covar[0], prior)
+            return np.sqrt(covar)
+        given = (torch.from_numpy(each) for each in (covar, np.zeros(len(covar)), prior))
+        root: Array = innovation_root(*given).numpy()
+        return root
+
+    def tell(self, places: Places, events: Array) -> None:
+        """Take in what came of pending trials, ``5 x q``, perhaps with another noise.
+
+        Each becomes a row: covariances of the states with its innovation.
+        """
+        if len(places) == 0:
+            return
+        noise = events[3] - self.pending[3, places]
+        if noise.any():
+            self.covar = self.covar.copy()
+            self.covar[places, places] += noise
+        root, p = self.root(places), len(self.expected)
+        V, z = _solved(root, self.cross[places]), _solved(root, events[2] - self.expected[places])
+        self.mean = self.mean + (z @ V.reshape(len(V), -1)).reshape(self.mean.shape)
+        if len(V) == p:
+            self.keep(slice(0))
+        else:
+            rest = np.delete(np.arange(p), places)
+            between = _solved(root, self.covar[places][:, rest])
+            self.keep(rest)
+            self.expected = self.expected + z @ between
+            self.covar = self.covar - between.T @ between
+            self.cross = self.cross - np.tensordot(between.T, V, axes=1)
+        self.events = np.concatenate([self.events, events], axis=-1)
+        self._append(V, events[1])
+
+    def settled(self) -> Stream:
+        """Return what is known after what stands in for the pending outcomes."""
+        if len(self.expected) == 0:
+            return self
+        new, events = copy(self), self.pending.copy()
+        events[2], events[4] = np.where(np.isnan(events[2]), self.expected, events[2]), 0.0
+        new.tell(np.arange(len(self.expected)), events)
+        return new
+
+    def _append(self, V: Array, time: Array) -> None:
+        """Add rows as of now, ``q x S x n``, of outcomes at times ``q``."""
         q = len(V)
         if self.filled + q > len(self.room):
             size = max(min(CHUNK, 2 * self.filled + CHUNK // 4, ROOM // V[0].size), q, 1)
             self.room, self.filled = np.empty((size, *V.shape[1:])), 0
-            self.rows += (self.room[:0],)
+            self.rows = *(rows for rows in self.rows if len(rows) > 0), self.room[:0]
         start, end = self.filled - len(self.rows[-1]), self.filled + q
         self.room[self.filled : end] = V
         self.rows, self.filled = (*self.rows[:-1], self.room[start:end]), end
-        self.made = np.concatenate([self.made, time])
-        self.signs = np.concatenate([self.signs, sign + 0.0 * time])
+        # Innovations know of all outcomes that came before, also of those at later times.
+        self.made = np.maximum.accumulate(np.concatenate([self.made, time]))
         self.transitions = np.concatenate([self.transitions, *(self.identity,) * q], axis=1)
-        explained = (V[:, :, None] * V[:, None]).sum(axis=0).reshape(self.reduction.shape)
-        self.reduction = self.reduction + (explained if sign > 0 else -explained)
+        explained = (V[:, :, None] * V[:, None]).sum(axis=0)
+        self.reduction = self.reduction + explained.reshape(self.reduction.shape)
 
     def drop(self, m: int) -> None:
         """Drop the oldest rows."""
-        self.made, self.signs = self.made[m:], self.signs[m:]
-        self.transitions = self.transitions[:, m * len(self.mean) :]
+        self.made, self.transitions = self.made[m:], self.transitions[:, m * len(self.mean) :]
         parts = []
         for rows in self.rows:
             parts.append(rows[m:])
             m = max(m - len(rows), 0)
-        self.rows = *(rows for rows in parts[:-1] if len(rows) > 0), parts[-1]
-
-    def learn(self, told: Mask, residual: Array) -> None:
-        """Take in outcomes less the prior mean of some of the pending trials, ``p``."""
-        C, rest = self.pending_covariance, ~told
-        by_told = np.linalg.solve(C[told][:, told], C[told])
-        change = (residual - self.expected[told]) @ by_told
-        self.mean = self.mean + np.tensordot(change, self.sensitivities, axes=1)
-        self.expected = (self.expected + change)[rest]
-        self.pending_covariance = (C - C[:, told] @ by_told)[rest][:, rest]
-        self.sensitivities = self.sensitivities[rest]
-
-    def lose(self, lost: Mask) -> None:
-        """Take some of the pending trials back, ``p``, by rows that undo what they explained."""
-        C, rest, (S, n) = self.pending_covariance, ~lost, self.mean.shape
-        by_rest = np.linalg.solve(C[rest][:, rest], C[rest][:, lost])
-        gone = self.sensitivities[lost].reshape(-1, S * n)
-        root = np.linalg.cholesky(C[lost][:, lost] - C[lost][:, rest] @ by_rest)
-        self.append((root.T @ gone).reshape(-1, S, n), np.full(len(gone), self.now), -1.0)
-        self.sensitivities = self.sensitivities[rest] + (by_rest @ gone).reshape(-1, S, n)
-        self.expected, self.pending_covariance = self.expected[rest], C[rest][:, rest]
-        self.events = np.delete(self.events, np.flatnonzero(self.is_pending)[lost], axis=-1)
+        self.rows = tuple(parts)
 
     def merge(self, least: float) -> None:
         """Rotate the rows, which changes no covariance, so that no more are left than it takes.
@@ -263,13 +297,9 @@ class Stream:
         values, pivots, rank, _ = dpstrf(V @ V.T, tol=least, lower=1)
         root = np.zeros((m, rank))
         root[pivots - 1] = np.tril(values)[:, :rank]
-        Q = np.linalg.qr(root).Q
-        explains, vectors = np.linalg.eigh((Q.T * self.signs) @ Q)
-        V = (Q @ vectors * np.sqrt(explains.clip(0.0))).T @ V
-        self.rows, self.rank = (V.reshape(rank, S, n),), rank
-        self.room, self.filled = self.room[:0], 0
-        self.made, self.signs = np.full(rank, self.now), np.ones(rank)
-        self.transitions = np.tile(self.identity, rank)
+        self.room, self.rank = (np.linalg.qr(root).Q.T @ V).reshape(rank, S, n), rank
+        self.rows, self.filled = (self.room,), rank
+        self.made, self.transitions = np.full(rank, self.now), np.tile(self.identity, rank)
 
 
 class StreamingGP(OneOutputModel):
@@ -288,10 +318,9 @@ class StreamingGP(OneOutputModel):
     :math:`A V_j`, for decay :math:`(1-\varepsilon)^{\text{lag} / 2} V_j`. An observation
     costs :math:`O(W n)` for ``W`` rows. Rows that have faded are dropped. Others may be rotated,
     which changes no covariance, so that no more are left than it takes to explain as much: fewer
-    than the states of all choices, for a smooth kernel far fewer. The row of a trial can be made
-    while its outcome is pending: :meth:`open`. With the derivatives of the mean of all states by
-    each pending outcome, outcomes may then come in any order. A trial that is lost has a row that
-    is added where others are subtracted: what its outcome would have explained of the rest.
+    than the states of all choices, for a smooth kernel far fewer. Of a pending trial
+    the covariances of all states with its outcome are held, given the outcomes that came, and make
+    its row when it comes, in any order.
 
     Args:
         choices: ``n x d``, the actions (or actions and contexts), without duplicates.
@@ -451,11 +480,9 @@ class StreamingGP(OneOutputModel):
         new.reset()
         return new
 
-    def snapshot(self) -> StreamingGP:
-        """Return a copy with the present observations; neither changes with the other."""
-        new = copy(self)
-        new._streams = [stream.snapshot() for stream in self._streams]
-        return new
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy has, which does not change with this one."""
+        return {**vars(self), "_streams": [copy(stream) for stream in self._streams]}
 
     @property
     def choices(self) -> Tensor:
@@ -487,28 +514,30 @@ class StreamingGP(OneOutputModel):
     @property
     def train_inputs(self) -> tuple[Tensor]:
         """Rows of the outcomes that are not forgotten, ``batch_shape x k x (d + 1)``."""
-        return (self._rows_of(lambda stream: ~stream.is_pending),)
+        return (self._rows_of([stream.events for stream in self._streams]),)
 
     @property
     def train_targets(self) -> Tensor:
         """These outcomes, ``batch_shape x k``."""
-        return self._of_batch([each.events[2, ~each.is_pending] for each in self._streams])
+        residuals = self._of_batch([stream.events[2] for stream in self._streams])
+        return residuals + self._prior_mean(self.train_inputs[0])
 
     @property
     def X_pending(self) -> Tensor:
         """Rows of the pending trials, ``batch_shape x p x (d + 1)``."""
-        return self._rows_of(lambda stream: stream.is_pending)
+        return self._rows_of([stream.pending for stream in self._streams])
 
     @property
     def expected_outcomes(self) -> Tensor:
         """Means of the pending outcomes by those that came, ``batch_shape x p``."""
-        expected = self._of_batch([stream.expected.copy() for stream in self._streams])
-        return expected if self.mean_module is None else expected + self._prior_mean(self.X_pending)
+        expected = self._of_batch([stream.expected for stream in self._streams])
+        return expected + self._prior_mean(self.X_pending)
 
     def observe(self, X: Tensor, Y: Tensor, Yvar: Tensor | None = None) -> None:
-        """Add observations.
+        """Add observations; at the rows of pending trials, these have their outcomes then.
 
-        In the order of time each costs a row; one that is late has all rows made again.
+        In the order of time each costs a row, and so does a pending trial in any order; another one
+        that is late has all rows made again.
 
         Args:
             X: Rows ``[action | time]``, ``batch_shape x q x (d + 1)``, or ``q x (d + 1)`` for the
@@ -522,67 +551,43 @@ class StreamingGP(OneOutputModel):
                 negative, times differ between batch elements, or the predictive variance of an
                 outcome is numerically zero. Nothing is changed then.
         """
-        self._add(X, Y, Yvar)
+        streams = []
+        for stream, events in zip(self._streams, self._events(X, Y, Yvar), strict=True):
+            stream = stream.copy()
+            if len(stream.expected) > 0:
+                places = stream.match(events)
+                known = places >= 0
+                stream.tell(places[known], events[:, known])
+                events = events[:, ~known]
+            streams.append(self._after(stream, events))
+        self._streams = streams
 
-    def open(self, X: Tensor, Yvar: Tensor | None = None) -> None:
-        """Add trials whose outcomes are pending.
+    def set_X_pending(self, X: Tensor, Yvar: Tensor | None = None) -> None:
+        """Set the trials whose outcomes are pending.
 
         The variance is that after their outcomes, whatever these are. Until :meth:`stand_in` says
-        otherwise, their means stand in for them, which leaves the mean as it was.
+        otherwise, their means stand in for them, which leaves the mean as it was. A trial that is
+        no longer given is taken back, as if it had never been.
 
         Args:
-            X: Rows ``[action | time]``, as in :meth:`observe`.
-            Yvar: Noise variances of the outcomes, ``batch_shape x q x 1``; None for
-                ``noise_variance``.
+            X: Rows ``[action | time]``, as in :meth:`observe`; none where ``q`` is 0.
+            Yvar: Noise variances of the outcomes of those that are new, ``batch_shape x q x 1``;
+                None for ``noise_variance``.
 
         Raises:
             BotorchTensorDimensionError: if shapes do not agree.
             InputDataError: as in :meth:`observe`.
         """
-        self._add(X, None, Yvar)
-
-    def tell(self, position: Tensor, Y: Tensor, Yvar: Tensor | None = None) -> None:
-        """Give the outcomes of pending trials, in any order.
-
-        Args:
-            position: Positions among :attr:`X_pending`, ``q``.
-            Y: Outcomes, ``batch_shape x q x 1``.
-            Yvar: Their noise variances; None for those with which they were opened. With others,
-                the trials are taken back, and observed as if late.
-
-        Raises:
-            BotorchTensorDimensionError: if shapes do not agree.
-            InputDataError: if a value is not finite, or ``Yvar`` is negative.
-        """
-        told = self._mask(position)
-        order, q = position.argsort().numpy(force=True), int(told.sum())
-        outcomes = self._values("Y", Y, q)
-        variances = None if Yvar is None else self._values("Yvar", Yvar, q)
-        streams = [stream.copy() for stream in self._streams]
-        for i, stream in enumerate(streams):
-            place = np.flatnonzero(stream.is_pending)[told]
-            events = stream.events[:, place]
-            events[2], events[4] = outcomes[i, order], 0.0
-            if variances is not None and (variances[i, order] != events[3]).any():
-                events[3] = variances[i, order]
-                stream.lose(told)
-                streams[i] = self._after(stream, events)
-            else:
-                stream.events = stream.events.copy()
-                stream.events[:, place] = events
-                stream.learn(told, self._residuals(events))
+        streams = []
+        for stream, events in zip(self._streams, self._events(X, None, Yvar), strict=True):
+            stream, places = stream.copy(), stream.match(events)
+            stream.keep(places[places >= 0])
+            stream = self._after(stream, events[:, places < 0])
+            order = stream.match(events)
+            if (np.diff(order) < 0).any():
+                stream.keep(order)
+            streams.append(stream)
         self._streams = streams
-
-    def discard(self, position: Tensor) -> None:
-        """Take pending trials back, as if they had never been opened.
-
-        Args:
-            position: Positions among :attr:`X_pending`, ``q``.
-        """
-        lost = self._mask(position)
-        self._streams = [stream.copy() for stream in self._streams]
-        for stream in self._streams:
-            stream.lose(lost)
 
     def stand_in(self, Y: Tensor) -> None:
         """Set what stands in for all pending outcomes.
@@ -590,18 +595,18 @@ class StreamingGP(OneOutputModel):
         Args:
             Y: Values, ``batch_shape x p``; NaN for the mean by the outcomes that came.
         """
-        values = Y.numpy(force=True).reshape(len(self._streams), -1)
+        residuals = Y - self._prior_mean(self.X_pending)
+        values = residuals.numpy(force=True).reshape(len(self._streams), -1)
         self._streams = [stream.copy() for stream in self._streams]
         for stream, value in zip(self._streams, values, strict=True):
-            stream.events = stream.events.copy()
-            stream.events[2, stream.is_pending] = value
+            stream.pending = stream.pending.copy()
+            stream.pending[2] = value
 
     def without_pending(self) -> StreamingGP:
         """Return a copy that knows the outcomes that came, and of no pending trial."""
-        new = self.snapshot()
+        new = copy(self)
         for stream in new._streams:
-            if (p := len(stream.expected)) > 0:
-                stream.lose(np.ones(p, dtype=bool))
+            stream.keep(slice(0))
         return new
 
     def marginals(self, t: float | Tensor) -> tuple[Tensor, Tensor]:
@@ -692,19 +697,16 @@ class StreamingGP(OneOutputModel):
             InputDataError: if ``t`` is not finite or lies before the newest event.
         """
         mean, _ = self.marginals(t)
-        stream, (F, pivots) = self._streams[0], self._prior_factor()
+        stream, (F, pivots) = self._streams[0].settled(), self._prior_factor()
         _, _, h, _ = self._over(stream, t)
         V = (self._by_row(stream, h) * stream.columns(pivots)).sum(axis=-1)
-        explains = stream.signs > 0
-        W = solve_triangular(F[pivots], V[:, explains], lower=True).T
+        W = solve_triangular(F[pivots], V, lower=True).T
         values, vectors = np.linalg.eigh((1 + JITTER) * np.eye(len(W)) - W @ W.T)
         R = vectors * np.sqrt(values.clip(0.0))
-        size = len(pivots) + len(explains)
-        normal = torch.randn(size, dtype=torch.float64, generator=generator).numpy()
-        # What a lost trial explained varies on its own.
-        z, innovations = np.split(normal, [len(pivots)])
-        innovations[explains] = W @ z + R @ innovations[explains]
-        return mean + self._as_tensor(F @ z - (h @ stream.combined(innovations[None])[0])[0])
+        normal = torch.randn(sum(W.shape), dtype=torch.float64, generator=generator).numpy()
+        z, w = np.split(normal, [len(pivots)])
+        explained = h @ stream.combined((W @ z + R @ w)[None])[0]
+        return mean + self._as_tensor(F @ z - explained[0])
 
     def weight(self, age: Tensor) -> Tensor:
         """Return what observations of some ages weigh, of all terms the most."""
@@ -731,105 +733,89 @@ class StreamingGP(OneOutputModel):
             InputDataError: as in :meth:`observe`.
         """
         shape = torch.broadcast_shapes(Y.shape[:-2], self._batch_shape)
-        new = self.snapshot()
+        new = copy(self)
         if shape != self._batch_shape:
             element = np.arange(len(self._streams)).reshape(self._batch_shape)
             elements = np.broadcast_to(element, shape).ravel()
-            new._streams = [new._streams[i].snapshot() for i in elements]
+            new._streams = [copy(new._streams[i]) for i in elements]
             new._batch_shape = shape
         Y = Y.expand(*shape, *Y.shape[-2:])
         new.observe(X, Y, None if noise is None else noise.expand_as(Y))
         return new
 
-    def _add(self, X: Tensor, Y: Tensor | None, Yvar: Tensor | None) -> None:
-        """Add events at rows ``... x q x (d + 1)``; without outcomes they are pending."""
+    def _events(self, X: Tensor, Y: Tensor | None, Yvar: Tensor | None) -> Array:
+        """Return events of each batch element, ``b x 5 x q``; without outcomes they are pending."""
         index, time = self._split(X)
-        q = index.shape[-1]
+        b, q = len(self._streams), index.shape[-1]
         if index.shape[:-1] != self._batch_shape:
             raise BotorchTensorDimensionError(
                 f"Expected X of batch shape {tuple(self._batch_shape)} or none. "
                 f"Got X.shape={tuple(X.shape)}."
             )
-        new = np.empty((len(self._streams), 5, q))
-        new[:, 0], new[:, 1] = index.reshape(len(new), q), time.reshape(len(new), q)
+        new = np.empty((b, 5, q))
+        new[:, 0], new[:, 1], new[:, 4] = index.reshape(b, q), time.reshape(b, q), Y is None
         new[:, 2] = math.nan if Y is None else self._values("Y", Y, q)
+        if self.mean_module is not None:
+            mean = torch.as_tensor(self._prior_mean(self._rows_at(self._as_tensor(new))))
+            new[:, 2] -= mean.numpy(force=True)
         new[:, 3] = self._noise.item() if Yvar is None else self._values("Yvar", Yvar, q)
-        new[:, 4] = Y is None
-        if len(new) > 1 and (new[:, 1] != new[:1, 1]).any():
+        if b > 1 and (new[:, 1] != new[:1, 1]).any():
             raise InputDataError(
                 "Expected the same times in all batch elements, which move in step. Got others."
             )
-        self._streams = [self._after(*each) for each in zip(self._streams, new, strict=True)]
-
-    def _mask(self, position: Tensor) -> Mask:
-        """Return a mask of some of the pending trials, ``p``."""
-        return np.isin(np.arange(len(self._streams[0].expected)), position.numpy(force=True))
+        return new
 
     def _empty(self) -> Stream:
         """Return what is known before the first event."""
-        return Stream(len(self._gain), len(self.choices))
+        return Stream(len(self._gain), self._prior_variance)
 
     def _after(self, stream: Stream, events: Array) -> Stream:
-        """Return what is known after more events, ``5 x q``."""
+        """Return what is known after more events, ``5 x k``."""
         if not self.is_static and (events[1] < stream.now).any():
             # One is late: all rows are made again.
-            events = np.concatenate([stream.events, events], axis=-1)
+            events = np.concatenate([stream.events, stream.pending, events], axis=-1)
             stream = self._empty()
-        stream = stream.copy()
-        parts, k = [events], events.shape[-1]
-        if k > 1:
-            order = np.arange(k) if self.is_static else events[1].argsort(kind="stable")
-            # Pending trials are the newest, and the others are cheaper without them.
-            first = int((events[4, order] > 0).argmax())
-            ends = sorted({first, *range(BLOCK_EVENTS, k, BLOCK_EVENTS)} - {0})
-            parts = np.split(events[:, order], ends, axis=-1)
-        for part in parts if k > 0 else ():
+        k = events.shape[-1]
+        if k > 1 and not self.is_static:
+            events = events[:, events[1].argsort(kind="stable")]
+        for start in range(0, k, BLOCK_EVENTS):
+            part = events[:, start : start + BLOCK_EVENTS]
             self._make_room(stream, part.shape[-1])
-            self._take_in(stream, part)
+            (told,) = (part[4] == 0).nonzero()
+            places = len(stream.expected) + told
+            self._open(stream, part)
+            stream.tell(places, part[:, told])
+        if len(stream.expected) > 0:
+            stream.root(np.arange(len(stream.expected)))
         return stream
 
-    def _take_in(self, stream: Stream, events: Array) -> None:
-        """Add events ``5 x q``, in the order of time and none before now."""
-        index, time, noise = events[0].astype(np.int64), events[1], events[3]
-        q, t, prior = len(index), max(time[-1].item(), stream.now), self._prior_variance[index]
+    def _open(self, stream: Stream, events: Array) -> None:
+        """Add events as pending, ``5 x q``, in the order of time and none before now."""
+        index, time, p = events[0].astype(np.int64), events[1], len(stream.expected)
+        t, gain, covar = max(time[-1].item(), stream.now), self._gain, stream.prior[index][:, None]
         A, squares, h, _ = self._over(stream, t)
         # What events see of the states as of now, and their covariances with those as of t.
-        if q == 1:
-            gain, covar = self._gain, prior[:, None]
-        else:
+        if len(index) > 1:
             h = self._observation @ self._transition(self._lag(stream, time))
             gain = self._transition(t - time) @ self._gain
             covar = self._prior(index, time, index, time)
         # Covariances with the innovations of the rows, q x m.
-        cross = (self._by_row(stream, h) * stream.columns(index)).sum(axis=-1)
-        weights = cross * stream.signs
-        covar = covar - weights @ cross.T
-        root = _innovation_root(covar, noise, prior)
-        stream.transitions = _lead(A, stream.transitions)
-        V = self._states(index, gain)
-        V -= stream.combined(weights)
-        V = _solved(root, V)
+        weights = (self._by_row(stream, h) * stream.columns(index)).sum(axis=-1)
+        covar = covar - weights @ weights.T + np.diag(events[3])
         expected = (h * stream.mean[:, index].T).sum(axis=-1)
+        stream.transitions = _lead(A, stream.transitions)
+        cross = self._states(index, gain)
+        cross -= stream.combined(weights)
         stream.mean = _lead(A, stream.mean)
         stream.reduction = _lead(squares, stream.reduction)
-        stream.append(V, time)
-        stream.events, stream.now = np.concatenate([stream.events, events], axis=-1), t
-        residual, told, p = self._residuals(events), events[4] == 0, len(stream.expected)
-        if p == 0 and told.all():
-            z = _solved(root, residual - expected)
-            stream.mean += (z @ V.reshape(q, -1)).reshape(stream.mean.shape)
-            return
-        # All as pending; what they say of the others is by the outcomes that came.
-        C, by_new = stream.pending_covariance, _solved(root, V, "T")
-        seen = np.einsum("qs,psq->qp", h, stream.sensitivities[..., index])
-        between, before = C @ seen.T, _lead(A, stream.sensitivities)
-        own = covar + np.diag(noise) + seen @ between
-        stream.pending_covariance = np.block([[C, between], [between.T, own]])
-        stream.expected = np.concatenate([stream.expected, expected])
-        before = before - np.tensordot(seen.T, by_new, axes=1)
-        stream.sensitivities = np.concatenate([before, by_new])
-        if told.any():
-            stream.learn(np.concatenate([np.zeros(p, dtype=bool), told]), residual[told])
+        if p > 0:
+            between = np.einsum("qs,psq->pq", h, stream.cross[..., index])
+            events = np.concatenate([stream.pending, events], axis=-1)
+            expected = np.concatenate([stream.expected, expected])
+            covar = np.block([[stream.covar, between], [between.T, covar]])
+            cross = np.concatenate([_lead(A, stream.cross), cross])
+        stream.pending, stream.expected, stream.now = events, expected, t
+        stream.covar, stream.cross = covar, cross
 
     def _make_room(self, stream: Stream, q: int) -> None:
         """Drop rows that have faded; where room ends, look what else is not needed."""
@@ -844,30 +830,19 @@ class StreamingGP(OneOutputModel):
             stream.merge(NEGLIGIBLE * self.tol * self._prior_variance.max())
         # Outcomes are known for longer: the mean fades as the root of the weight.
         age = torch.from_numpy(stream.now - stream.events[1])
-        weighs = (self.weight(age) > self.tol**1.5).numpy() | stream.is_pending
-        stream.events = stream.events[:, weighs.argmax() :]
-
-    def _offset(self, stream: Stream) -> Array:
-        """Return what stands in for the pending outcomes less their means, ``p``."""
-        stand_ins = self._residuals(stream.events[:, stream.is_pending])
-        return np.nan_to_num(stand_ins - stream.expected)
-
-    def _mean(self, stream: Stream) -> Array:
-        """Return the mean of the states, with what stands in for the pending outcomes."""
-        if len(stream.expected) == 0 or not (offset := self._offset(stream)).any():
-            return stream.mean
-        return stream.mean + np.tensordot(offset, stream.sensitivities, axes=1)
+        stream.events = stream.events[:, (self.weight(age) > self.tol**1.5).numpy()]
 
     def _marginals(self, stream: Stream, t: float) -> tuple[Array, Array]:
         """Return means, less the prior mean, and variances of all choices, ``n`` each."""
+        stream = stream.settled()
         _, _, h, squares = self._over(stream, t)
-        mean, explained = _lead(h, self._mean(stream)), _lead(squares, stream.reduction)
-        variance = self._prior_variance - explained[0]
+        mean, explained = _lead(h, stream.mean), _lead(squares, stream.reduction)
+        variance = stream.prior - explained[0]
         return mean[0], np.maximum(variance, 0.0, out=variance)
 
     def _moments(self, stream: Stream, index: Places, time: Array) -> tuple[Array, Array]:
         """Return means of events ``M x q``, less the prior mean, and their covariances."""
-        oldest = time.min(initial=math.inf)
+        oldest, stream = time.min(initial=math.inf), stream.settled()
         if not self.is_static and oldest < stream.now:
             mean, covar = self._smoothed(stream, index, time)
         elif index.shape[-1] == 1 and oldest == time.max(initial=-math.inf):
@@ -875,23 +850,20 @@ class StreamingGP(OneOutputModel):
             mean, covar = mean[index], variance[index[..., None]]
         else:
             h = self._observation @ self._transition(self._lag(stream, time))
-            mean = (h * np.moveaxis(self._mean(stream)[:, index], 0, -1)).sum(axis=-1)
+            mean = (h * np.moveaxis(stream.mean[:, index], 0, -1)).sum(axis=-1)
             V = (self._by_row(stream, h) * stream.columns(index)).sum(axis=-1)
-            covar = self._prior(index, time, index, time) - (V * stream.signs) @ V.mT
+            covar = self._prior(index, time, index, time) - V @ V.mT
         variances = np.einsum("...qq->...q", covar)
         np.maximum(variances, LEAST_VARIANCE, out=variances)
         return mean, covar
 
     def _smoothed(self, stream: Stream, index: Places, time: Array) -> tuple[Array, Array]:
         """Return means and covariances of events ``M x q`` at any times."""
-        residual = self._residuals(stream.events).copy()
-        residual[stream.is_pending] = stream.expected + self._offset(stream)
-        known, times = stream.events[0].astype(np.int64), stream.events[1]
-        covar = self._prior(known, times, known, times)
-        precision = np.linalg.inv(covar + np.diag(stream.events[3]))
+        known, (times, outcomes, noise) = stream.events[0].astype(np.int64), stream.events[1:4]
+        precision = np.linalg.inv(self._prior(known, times, known, times) + np.diag(noise))
         cross = self._prior(known, times, index, time)
         V = precision @ cross
-        return V.mT @ residual, self._prior(index, time, index, time) - V.mT @ cross
+        return V.mT @ outcomes, self._prior(index, time, index, time) - V.mT @ cross
 
     def _prior(self, first: Places, t1: Array, second: Places, t2: Array) -> Array:
         """Return prior covariances of choices ``... x q`` and ``... x p`` at times."""
@@ -968,36 +940,27 @@ class StreamingGP(OneOutputModel):
         by_row: Array = h @ stream.transitions
         return by_row.reshape(*h.shape[:-1], len(stream.made), h.shape[-1])
 
-    def _prior_mean(self, X: Tensor) -> Tensor:
-        assert self.mean_module is not None
+    def _prior_mean(self, X: Tensor) -> Tensor | float:
+        """Return prior means of rows ``... x (d + 1)``, ``...``; zero where there is none."""
+        if self.mean_module is None:
+            return 0.0
         with torch.no_grad():
             mean: Tensor = self.mean_module(X.to(self._noise))
             return mean
 
-    def _residuals(self, events: Array) -> Array:
-        """Return outcomes, or what stands in for them, less the prior mean, ``k``."""
-        if self.mean_module is None:
-            outcomes: Array = events[2]
-            return outcomes
-        mean = self._prior_mean(self._rows_at(self._as_tensor(events[:2])))
-        residuals: Array = events[2] - mean.numpy(force=True)
-        return residuals
-
-    def _rows_of(self, which: Callable[[Stream], Mask]) -> Tensor:
-        """Return the rows of some events of each batch element, ``batch_shape x k x (d + 1)``."""
-        held = [stream.events[:2, which(stream)] for stream in self._streams]
-        return self._rows_at(self._of_batch(held))
+    def _rows_of(self, events: Sequence[Array]) -> Tensor:
+        """Return the rows of events of each batch element, ``batch_shape x k x (d + 1)``."""
+        return self._rows_at(self._of_batch(events))
 
     def _rows_at(self, events: Tensor) -> Tensor:
-        """Return rows ``... x k x (d + 1)`` of indices and times, ``... x 2 x k``."""
-        index, time = events.unbind(dim=-2)
+        """Return the rows of events ``... x 5 x k``, ``... x k x (d + 1)``."""
+        index, time, *_ = events.unbind(dim=-2)
         return torch.cat([self.choices[index.long()], time[..., None]], dim=-1)
 
     def _of_batch(self, values: Sequence[Array]) -> Tensor:
         """Return what was read of each batch element, ``batch_shape x ...``."""
-        if not self._batch_shape:
-            return self._as_tensor(values[0])
-        return self._as_tensor(np.stack(values).reshape(*self._batch_shape, *values[0].shape))
+        together = np.stack(values) if len(values) > 1 else values[0]
+        return self._as_tensor(together.reshape(*self._batch_shape, *values[0].shape))
 
     def _as_tensor(self, values: Array) -> Tensor:
         # Not as an attribute, which takes a module longer than this.
@@ -1035,7 +998,9 @@ class StreamingGP(OneOutputModel):
         """Return what a state has beside the noise variance: the choices, and what was observed."""
         return {
             "choices": self.choices,
-            "events": self._of_batch([each.events.copy() for each in self._streams]),
+            "events": self._of_batch(
+                [np.concatenate([each.events, each.pending], axis=-1) for each in self._streams]
+            ),
         }
 
     def set_extra_state(self, state: Mapping[str, Tensor]) -> None:
@@ -1056,22 +1021,11 @@ def _lead(A: Array, states: Array) -> Array:
     return A * states if A.shape[-1] == 1 else A @ states
 
 
-def _innovation_root(covar: Array, noise: Array, prior_variance: Array) -> Array:
-    """Return the Cholesky factor of the covariance of outcomes, ``q x q``."""
-    if len(covar) == 1:
-        check_uncertain(covar[0] + noise, prior_variance)
-        return np.sqrt(covar + noise)
-    root: Array = innovation_root(
-        torch.from_numpy(covar), torch.from_numpy(noise), torch.from_numpy(prior_variance)
-    ).numpy()
-    return root
-
-
-def _solved(root: Array, values: Array, transposed: str = "N") -> Array:
+def _solved(root: Array, values: Array) -> Array:
     """Return the inverse of a lower triangular matrix ``q x q``, times ``q x ...``."""
     if len(root) == 1:
         quotient: Array = values / root[0, 0]
         return quotient
     flat = values.reshape(len(root), -1)
-    solved: Array = solve_triangular(root, flat, trans=transposed, lower=True)
+    solved: Array = solve_triangular(root, flat, lower=True)
     return solved.reshape(values.shape)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
 from typing import Any, cast
 
@@ -128,7 +129,7 @@ class PosteriorState(ABC):
         else:
             model = self._held.model
             if isinstance(model, StreamingGP):
-                model = model.snapshot()
+                model = copy(model)
             model = self._taken_in(model, standardized(observations[seen:], fitter.transform))
         return self._without_pending(StandardizedModel(model, fitter.transform))
 
@@ -275,8 +276,8 @@ class StreamingState(PosteriorState):
     r"""The posterior on a finite set, at constant cost per round.
 
     One posterior carries both the outcomes and the pending trials, at the cost of a round without
-    delay. Where an outcome comes with another noise than was expected, or one comes late that was
-    never seen pending, the rows of the model are made again; a trial that is lost costs a row.
+    delay. Only where an outcome comes late that was never seen pending, are the rows of the model
+    made again.
 
     Args:
         fitter: Holds or learns the hyperparameters.
@@ -322,14 +323,6 @@ class StreamingState(PosteriorState):
         return self._taken_in(model, standardized(observations, fitter.transform))
 
     def _taken_in(self, model: Any, new: Observations) -> StreamingGP:
-        """Add outcomes; those of pending trials take the place of their stand-ins."""
-        places, _ = _match(model, new.X)
-        known = places >= 0
-        if known.any():
-            told = new[known]
-            noise = model.noise_variance.expand_as(told.Y) if told.Yvar is None else told.Yvar
-            model.tell(places[known], told.Y, noise)
-            new = new[~known]
         if len(new) > 0:
             model.observe(new.X, new.Y, new.Yvar)
         taken: StreamingGP = model
@@ -342,40 +335,20 @@ class StreamingState(PosteriorState):
         if len(rows) > 0:
             now = torch.cat([rows[:, -1], observations.X[:, -1]]).max()
             rows = rows[model.weight(now - rows[:, -1]) > self.tol]
-        places, lost = _match(model, rows)
-        if len(lost) > 0:
-            model.discard(lost)
-        new = rows[places < 0]
-        if len(new) > 0:
-            model.open(new, torch.full_like(new[:, :1], self._noise_of_pending(observations)))
+        if len(rows) > 0 or len(model.X_pending) > 0:
+            noise = torch.full_like(rows[:, :1], self._noise_of_pending(observations))
+            model.set_X_pending(rows, noise)
         if not pending.enabled:
             # Their rows are made all the same, so that outcomes that come late cost no more.
             return self._without_pending(held)
         if len(rows) > 0:
-            order, _ = _match(model, rows)
-            values = self._stand_ins(
-                pending, rows, lambda: model.expected_outcomes[order].unsqueeze(-1)
-            )
-            model.stand_in(torch.empty_like(values).index_copy(0, order, values).squeeze(-1))
+            values = self._stand_ins(pending, rows, lambda: model.expected_outcomes.unsqueeze(-1))
+            model.stand_in(values.squeeze(-1))
         return held
 
     def _without_pending(self, held: StandardizedModel) -> StandardizedModel:
         model: Any = held.model
         return replace(held, model=model.without_pending())
-
-
-def _match(model: StreamingGP, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the place of each row among the pending trials of a model, or -1, and places of none.
-
-    Of trials that ask the same, any may be meant.
-    """
-    free: dict[tuple[float, ...], list[int]] = {}
-    if model.expected_outcomes.numel() > 0:
-        for i, trial in enumerate(model.X_pending.tolist()):
-            free.setdefault(tuple(trial), []).append(i)
-    found = [same.pop(0) if (same := free.get(tuple(row))) else -1 for row in rows.tolist()]
-    lost = [i for same in free.values() for i in same]
-    return torch.tensor(found, dtype=torch.long), torch.tensor(lost, dtype=torch.long)
 
 
 def _weights(rows: Tensor, t: float, dense: TimeVaryingGP) -> Tensor:
