@@ -7,7 +7,7 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from gpytorch.kernels import RBFKernel
 
-from tvbo.logs import fit_drift, fit_drift_by
+from tvbo.logs import fit_drift, fit_drift_by, fit_panel, fit_panels
 from tvbo.logs.groups import GroupedDriftFit
 from tvbo.test_functions.drifting_gp import drifting_gp_log
 
@@ -106,3 +106,18 @@ def test_every_row_has_one_of_several_groups(log):
         fit_drift_by(X, Y, groups[1:])
     with pytest.raises(InputDataError):
         fit_drift_by(X, Y, [math.nan, *groups[1:]])
+
+
+def test_panels_are_fitted_by_name_on_an_executor():
+    generator = torch.Generator().manual_seed(0)
+    panels = {
+        name: (torch.randn(40, 3, generator=generator).cumsum(0), torch.arange(40.0))
+        for name in ("north", "south")
+    }
+    options = {"temporal_kernel": "exponential", "season": None}
+    with ThreadPoolExecutor(2) as executor:
+        fits = fit_panels(panels, executor=executor, **options)
+    assert list(fits) == ["north", "south"]
+    assert fits["south"].to_dict() == fit_panel(*panels["south"], **options).to_dict()
+    with pytest.raises(InputDataError, match="south"):
+        fit_panels(panels | {"south": (torch.ones(40, 3), torch.arange(40.0))}, **options)

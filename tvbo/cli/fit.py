@@ -18,7 +18,7 @@ from tvbo.cli import panel as shared
 from tvbo.cli.app import announced, check_outputs, console, note, print_values, save_files, working
 from tvbo.evaluation import dask_executor
 from tvbo.logs import DriftFit, fit_drift, fit_drift_by, fit_panel
-from tvbo.logs.groups import FitOptions, GroupedDriftFit
+from tvbo.logs.groups import GroupedDriftFit
 from tvbo.logs.outliers import clipped
 from tvbo.logs.parameters import scaled_kernel
 from tvbo.logs.reading import TableError, read_log, read_panel
@@ -283,7 +283,7 @@ def fit_log(
     """Fit the drift of a long log, with the options of ``tvbo fit``."""
     # An outlier would make the initial scale too large.
     Y = clipped(table.Y) if outliers else table.Y
-    options: FitOptions = {
+    options: dict[str, Any] = {
         "covar_module": scaled_kernel(
             RBFKernel if kernel == "rbf" else MaternKernel,
             table.actions,

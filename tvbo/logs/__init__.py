@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from tvbo.logs.drift_fit import DriftFitError, fit_drift
     from tvbo.logs.drift_result import DriftFit
     from tvbo.logs.empirical import empirical_covariance
-    from tvbo.logs.groups import fit_drift_by
+    from tvbo.logs.groups import fit_drift_by, fit_panels
     from tvbo.logs.panel_fit import fit_panel
     from tvbo.logs.panel_report import PanelFit
 
@@ -21,6 +21,7 @@ __all__ = [
     "fit_drift",
     "fit_drift_by",
     "fit_panel",
+    "fit_panels",
 ]
 
 # Imported at first use: a loop takes one of these modules, and the others a tenth of a second.
@@ -32,6 +33,7 @@ _MODULES = {
     "fit_drift": "drift_fit",
     "fit_drift_by": "groups",
     "fit_panel": "panel_fit",
+    "fit_panels": "groups",
 }
 
 

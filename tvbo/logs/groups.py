@@ -1,40 +1,30 @@
-"""Fits of a log in groups, such as machines: a drift rate for each, and one for all."""
+"""Fits of many logs or panels, such as one for each machine, over an executor."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import Executor, as_completed
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
-from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from tvbo.logs.drift_fit import fit_drift
 from tvbo.logs.drift_result import DriftFit
+from tvbo.logs.panel_fit import fit_panel
 from tvbo.logs.saved import SavedFit
 from tvbo.terminal import patient_steps
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from tvbo.logs.panel_report import PanelFit
+
 FEWEST = 3
 """Fewest rows of a group."""
-
-
-class FitOptions(TypedDict, total=False):
-    """Options of :func:`tvbo.logs.fit_drift` that hold for every group."""
-
-    time_feature: int
-    covar_module: Kernel | None
-    noise_variance: float | None
-    mean: float | None
-    time_unit: str
-    level: float
-    num_starts: int
-    outliers: bool
 
 
 @dataclass(frozen=True, repr=False)
@@ -101,7 +91,7 @@ def fit_drift_by(
     row_numbers: Sequence[int] | None = None,
     executor: Executor | None = None,
     progress: bool = True,
-    **options: Unpack[FitOptions],
+    **options: Any,
 ) -> GroupedDriftFit:
     """Learn ε of each group of a log alone, and one ε of all groups together.
 
@@ -136,67 +126,87 @@ def fit_drift_by(
         )
     if len(names) < 2:
         raise InputDataError(f"Expected at least two groups. Got '{names[0]}' alone.")
-    numbers = list(range(len(labels))) if row_numbers is None else list(row_numbers)
-
+    numbers = range(len(labels)) if row_numbers is None else row_numbers
     apart = torch.tensor([float(names.index(label)) for label in labels], dtype=torch.float64)
     if segments is not None:
         pairs = torch.stack([apart, segments.to(apart)], dim=-1)
         apart = torch.unique(pairs, dim=0, return_inverse=True)[1].to(apart)
-    jobs: list[tuple[Any, ...]] = [
-        (
-            train_X[part],
-            train_Y[part],
-            None if train_Yvar is None else train_Yvar[part],
-            None if segments is None else segments[part],
-            [numbers[i] for i in part],
-            options,
-        )
-        for part in rows.values()
-    ]
-    # First, since it takes longest.
-    jobs.insert(0, (train_X, train_Y, train_Yvar, apart, numbers, options))
-    fits: list[DriftFit | None] = [None] * len(jobs)
-    steps = [f"{count} of {len(jobs)} fits are done" for count in range(len(jobs) + 1)]
-    with patient_steps(steps, "fit_drift_by", progress) as show:
-        show(steps[0])
-        if executor is None:
-            for place, job in enumerate(jobs):
-                fits[place] = _named_fit(place, names, job)
-                show(steps[place + 1])
-        else:
-            futures = {
-                executor.submit(_named_fit, place, names, job): place
-                for place, job in enumerate(jobs)
-            }
-            try:
-                for count, future in enumerate(as_completed(futures), start=1):
-                    fits[futures[future]] = future.result()
-                    show(steps[count])
-            finally:
-                for future in futures:
-                    future.cancel()
-    together, *of_groups = (fit for fit in fits if fit is not None)
-    by_group = dict(zip(names, of_groups, strict=True))
+
+    def job(part: list[int], within: Tensor | None) -> dict[str, Any]:
+        return {
+            "train_X": train_X[part],
+            "train_Y": train_Y[part],
+            "train_Yvar": None if train_Yvar is None else train_Yvar[part],
+            "segments": None if within is None else within[part],
+            "row_numbers": [numbers[row] for row in part],
+            "progress": False,
+            **options,
+        }
+
+    # All together first, since that takes longest.
+    jobs = {"all groups": job(list(range(len(labels))), apart)}
+    jobs |= {f"group '{name}'": job(part, segments) for name, part in rows.items()}
+    fits = _fit_each(fit_drift, jobs, executor, progress)
+    together, *alone = fits.values()
+    by_group = dict(zip(names, alone, strict=True))
     return GroupedDriftFit(by_group, together, _messages(by_group))
 
 
-def _named_fit(place: int, names: list[str], job: tuple[Any, ...]) -> DriftFit:
-    """Return the fit of all groups, which is at place 0, or of one, whose errors name it."""
-    train_X, train_Y, train_Yvar, segments, numbers, options = job
+def fit_panels(
+    panels: Mapping[str, tuple[Tensor, Tensor]],
+    *,
+    executor: Executor | None = None,
+    progress: bool = True,
+    **options: Any,
+) -> dict[str, PanelFit]:
+    """Fit several panels, such as one for each site.
+
+    Args:
+        panels: Values and times of each panel, by its name.
+        executor: As of :func:`fit_drift_by`.
+        progress: Show a progress bar, if the fits take longer than two seconds.
+        **options: Options of :func:`tvbo.logs.fit_panel`.
+
+    Raises:
+        InputDataError: if a panel cannot be fitted; the message names it.
+
+    Example:
+        >>> fits = fit_panels({"north": (values, times), "south": (others, times)})
+        >>> fits["north"].optimizer()
+    """
+    jobs = {
+        f"panel '{name}'": {"values": values, "times": times, **options}
+        for name, (values, times) in panels.items()
+    }
+    fits = _fit_each(fit_panel, jobs, executor, progress)
+    return dict(zip(panels, fits.values(), strict=True))
+
+
+def _fit_each(
+    fit: Callable[..., Any],
+    jobs: Mapping[str, Mapping[str, Any]],
+    executor: Executor | None,
+    progress: bool,
+) -> dict[str, Any]:
+    """Return the fit of each job by its name, which is in its errors."""
+    found: dict[str, Any] = {}
+    run = map if executor is None else executor.map
+    steps = [f"{count} of {len(jobs)} fits are done" for count in range(len(jobs) + 1)]
+    with patient_steps(steps, fit.__name__, progress) as show:
+        show(steps[0])
+        results = run(partial(_named_fit, fit), jobs.items())
+        for step, name, fitted in zip(steps[1:], jobs, results, strict=True):
+            found[name] = fitted
+            show(step)
+    return found
+
+
+def _named_fit(fit: Callable[..., Any], job: tuple[str, Mapping[str, Any]]) -> Any:
+    name, arguments = job
     try:
-        return fit_drift(
-            train_X,
-            train_Y,
-            train_Yvar,
-            segments=segments,
-            row_numbers=numbers,
-            progress=False,
-            **options,
-        )
+        return fit(**arguments)
     except InputDataError as error:
-        raise InputDataError(
-            f"In group '{names[place - 1]}': {error}" if place else error
-        ) from error
+        raise InputDataError(f"In {name}: {error}") from error
 
 
 def _labels(groups: Sequence[object] | Tensor, n: int) -> list[str]:
