@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
@@ -108,11 +108,6 @@ class DriftLog:
             )
         return log
 
-    def divided_by(self, unit: float) -> DriftLog:
-        """Return the log with outcomes divided by ``unit``, and noise variances by its square."""
-        Yvar = None if self.Yvar is None else self.Yvar / unit**2
-        return replace(self, Y=self.Y / unit, Yvar=Yvar)
-
     def __len__(self) -> int:
         """Return the number of observations."""
         return len(self.Y)
@@ -206,8 +201,9 @@ def check_varies(Y: Tensor) -> None:
     long log, to a Gaussian likelihood, are evidence of anything.
 
     Raises:
-        InputDataError: if they are.
+        InputDataError: if they are, or their standard deviation is not between 1e-30 and 1e30.
     """
+    spread = Y.std(correction=0).item()
     usual = Y.mode().values
     others = int((usual != Y).sum())
     if others < FEWEST_OTHERS and others <= RARE * len(Y):
@@ -216,24 +212,12 @@ def check_varies(Y: Tensor) -> None:
             f"Expected outcomes that vary. Got the constant {usual.item():g} in {where} {len(Y)} "
             "observations, which tell nothing about drift."
         )
-
-
-def outcome_unit(Y: Tensor) -> float:
-    """Return the power of two next to the standard deviation of outcomes that vary.
-
-    A fit divides them by it, which is exact.
-
-    Raises:
-        InputDataError: if it is not between 1e-30 and 1e30.
-    """
-    spread = Y.std(correction=0).item()
     if not OUTCOMES[0] <= spread <= OUTCOMES[1]:
         raise InputDataError(
             f"Expected outcomes with a standard deviation between {OUTCOMES[0]:g} and "
             f"{OUTCOMES[1]:g}; state them in another unit. Got {spread:g}, with outcomes from "
             f"{Y.min().item():g} to {Y.max().item():g}."
         )
-    return 2.0 ** round(math.log2(spread))
 
 
 def _segment_numbers(segments: Tensor | None, n: int) -> Tensor:

@@ -16,13 +16,13 @@ from torch import Tensor
 
 from tvbo.kernels import TemporalKernel
 from tvbo.logs.blocks import BLOCK, BlockLikelihood
-from tvbo.logs.dataset import DriftLog, outcome_unit
+from tvbo.logs.dataset import DriftLog
 from tvbo.logs.drift_result import DriftFit, drift_fit_of
 from tvbo.logs.likelihood import BLOCK as BLOCK_ROWS
 from tvbo.logs.likelihood import EARLIER, MAX_DENSE, RECENT, LogLikelihood
 from tvbo.logs.maximize import RATE, LikelihoodMaximizer, Optimum
 from tvbo.logs.outliers import LogModel, clipped, find_outliers
-from tvbo.logs.parameters import scaled_kernel, times_factor
+from tvbo.logs.parameters import scaled_kernel
 from tvbo.logs.profile import OUTLIERS, START_STEPS, at_rate, explore_starts, profile_rate, steps
 from tvbo.terminal import patient_steps
 from tvbo.values import as_number, check_positive
@@ -159,8 +159,7 @@ def fit_drift(
         raise BotorchTensorDimensionError(
             f"Expected a number for each of {len(log)} rows. Got {len(numbers)} row_numbers."
         )
-    unit = outcome_unit(log.Y)
-    log, messages = log.divided_by(unit), []
+    messages = []
     if len(log) > MAX_DENSE and log.num_actions > MAX_ACTIONS:
         messages.append(
             f"The likelihood of {len(log):,} rows over {log.num_actions:,} actions is approximate: "
@@ -173,7 +172,7 @@ def fit_drift(
             show(step)
             on_step(step)
 
-        task = _Fit(covar_module, noise_variance, mean, unit, time_unit, level, num_starts, report)
+        task = _Fit(covar_module, noise_variance, mean, time_unit, level, num_starts, report)
         if logger.isEnabledFor(logging.INFO):
             logger.info(task.prospect(log))
         if outliers:
@@ -185,33 +184,39 @@ def fit_drift(
             left_out = dict(fit.outliers)
             kept = torch.tensor([number not in left_out for number in numbers])
             fixed = noise_variance is not None, mean is not None
-            comparison = compare_drift(log.rows(kept), unit, forms, fit, *fixed, report)
+            comparison = compare_drift(log.rows(kept), forms, fit, *fixed, report)
             fit = replace(fit, comparison=comparison)
         return fit
 
 
 @dataclass(frozen=True)
 class _Fit:
-    """Arguments of :func:`fit_drift`, to be applied to a log or a part of it.
-
-    The outcomes of a log are divided by ``unit``; the arguments are in the units of the user.
-    """
+    """Arguments of :func:`fit_drift`, to be applied to a log or a part of it."""
 
     covar_module: Kernel | None
     noise_variance: float | None
     mean: float | None
-    unit: float
     time_unit: str
     level: float
     num_starts: int
     on_step: Callable[[str], None]
 
     def prospect(self, log: DriftLog) -> str:
-        """Return how many rows there are, the form of the likelihood, and how long it may take."""
-        _, whole, subsample = self._prepared(log)
-        seconds = OF_WHOLE * _seconds(whole) + FROM_STARTS * _seconds(subsample)
-        seconds *= int(whole.free().sum())
-        return f"fitting {len(log):,} rows: about {max(1.0, seconds):.0f} s of CPU"
+        """Return how many rows there are, and how long their fit may take."""
+
+        def seconds(maximizer: LikelihoodMaximizer) -> float:
+            low, high = maximizer.rate_bounds
+            found = []
+            for share in (0.4, 0.6):
+                begun = time.process_time()
+                maximizer.value(at_rate(maximizer.start, low + share * (high - low)))
+                found.append(time.process_time() - begun)
+            return min(found)
+
+        whole, subsample = self._prepared(log)
+        total = OF_WHOLE * seconds(whole) + FROM_STARTS * seconds(subsample)
+        total *= int(whole.free().sum())
+        return f"fitting {len(log):,} rows: about {max(1.0, total):.0f} s of CPU"
 
     def robust(self, log: DriftLog, numbers: Sequence[int]) -> DriftFit:
         """Fit a log without its outliers, which are named by the numbers of their rows."""
@@ -222,81 +227,54 @@ class _Fit:
         found = find_outliers(log, self.rough, model)
         if fit is None or not found.kept.all():
             fit, _ = self.whole(log.rows(found.kept))
-        messages = [*found.messages(numbers), *fit.messages]
-        return replace(fit, outliers=found.named(numbers), messages=messages)
+        named = found.named(numbers)
+        return replace(fit, outliers=named, messages=[*found.messages(named), *fit.messages])
 
     def whole(self, log: DriftLog) -> tuple[DriftFit, LogModel]:
         """Fit a log, with interval and test."""
-        kernel, maximizer, subsample = self._prepared(log)
+        maximizer, subsample = self._prepared(log)
         # Without memory, outcomes each at a time of its own have a variance, and no more.
         lost = int(maximizer.free(RATE).sum()) if log.is_mostly_alone else 1
         profile = profile_rate(
-            maximizer,
-            self.num_starts,
-            self.level,
-            self.on_step,
-            subsample,
-            memory_parameters=max(1, lost),
+            maximizer, self.num_starts, self.level, self.on_step, subsample, max(1, lost)
         )
-        if not math.isfinite(profile.best.log_likelihood):
-            raise _no_finite_start(profile.failed_starts)
-        named = self.level, self.time_unit, self.unit, self.noise_variance
-        fit = drift_fit_of(profile, maximizer, log, kernel, *named)
-        return fit, self._model(kernel, maximizer, profile.best)
+        model = _model(maximizer, profile.best)
+        return drift_fit_of(profile, maximizer, log, self.level, self.time_unit), model
 
     def rough(self, log: DriftLog, before: LogModel | None) -> LogModel:
         """Fit a log from starts alone, or a model of nearly the same, on a subsample if long."""
         self.on_step(OUTLIERS)
-        kernel, _, subsample = self._prepared(log)
+        _, subsample = self._prepared(log)
         if before is None:
             optima = explore_starts(subsample, self.num_starts, lambda step: None)
         else:
             optima = [subsample.explore(before.theta, max_steps=START_STEPS)]
-        best = max(optima, key=lambda optimum: optimum.log_likelihood)
-        if not math.isfinite(best.log_likelihood):
-            raise _no_finite_start([optimum.message for optimum in optima])
-        return self._model(kernel, subsample, best)
+        return _model(subsample, max(optima, key=lambda optimum: optimum.log_likelihood))
 
-    def _prepared(self, log: DriftLog) -> tuple[Kernel, LikelihoodMaximizer, LikelihoodMaximizer]:
-        """Return the kernel, and the maximizers of the likelihood of a log and of a subsample."""
+    def _prepared(self, log: DriftLog) -> tuple[LikelihoodMaximizer, LikelihoodMaximizer]:
+        """Return the maximizers of the likelihood of a log and of a subsample, with one kernel."""
         if self.covar_module is None:
-            kernel = scaled_kernel(RBFKernel, log.actions, log.Y * self.unit)
+            kernel = scaled_kernel(RBFKernel, log.actions, log.Y)
         else:
             kernel = deepcopy(self.covar_module).double()
-        in_unit = times_factor(kernel, self.unit**-2)
-        mean = None if self.mean is None else self.mean / self.unit
-        noise = self.noise_variance and self.noise_variance / self.unit**2
-        variance = log.Y.var().item()
         # From a correlation of 1 - 1e-6 over the whole log to one of 1e-7 over its smallest gap.
         rate_bounds = (2e-6 / log.span, 32 / log.gaps.min().item())
 
         def maximizer_of(part: DriftLog) -> LikelihoodMaximizer:
-            likelihood = make_likelihood(part, in_unit, mean)
-            known = noise if log.Yvar is None else 1.0
-            return LikelihoodMaximizer(likelihood, kernel, known, variance, rate_bounds)
+            likelihood = make_likelihood(part, kernel, self.mean)
+            known = self.noise_variance if log.Yvar is None else 1.0
+            return LikelihoodMaximizer(likelihood, kernel, known, log.Y.var().item(), rate_bounds)
 
         maximizer = subsample = maximizer_of(log)
         if len(log) > LONG:
             subsample = maximizer_of(log.subsample(SUBSAMPLE_SIZE))
-        return kernel, maximizer, subsample
-
-    def _model(self, kernel: Kernel, maximizer: LikelihoodMaximizer, optimum: Optimum) -> LogModel:
-        """Return the model at an optimum, to which the kernel is set."""
-        sigma2, mean = maximizer.assign(optimum.theta)
-        kernel = times_factor(kernel, self.unit**-2)
-        return LogModel(kernel, math.exp(optimum.log_rate), sigma2, mean, optimum.theta)
+        return maximizer, subsample
 
 
-def _seconds(maximizer: LikelihoodMaximizer) -> float:
-    """Return how long an evaluation takes, the shorter of two."""
-    low, high = maximizer.rate_bounds
-    seconds = []
-    for share in (0.4, 0.6):
-        begun = time.process_time()
-        maximizer.value(at_rate(maximizer.start, low + share * (high - low)))
-        seconds.append(time.process_time() - begun)
-    return min(seconds)
-
-
-def _no_finite_start(failures: list[str]) -> DriftFitError:
-    return DriftFitError(f"The likelihood was not finite from any start: {'; '.join(failures)}.")
+def _model(maximizer: LikelihoodMaximizer, optimum: Optimum) -> LogModel:
+    """Return the model at an optimum, to which its kernel is set."""
+    if not math.isfinite(optimum.log_likelihood):
+        raise DriftFitError("The likelihood was not finite from any start.")
+    sigma2, mean = maximizer.assign(optimum.theta)
+    rate = math.exp(optimum.log_rate)
+    return LogModel(maximizer.covar_module, rate, sigma2, mean, optimum.theta)

@@ -33,7 +33,6 @@ from tvbo.models.time_varying_gp import make_drifting_kernel
 
 def compare_drift(
     log: DriftLog,
-    unit: float,
     candidates: Sequence[Candidate],
     fit: DriftFit,
     noise_is_fixed: bool,
@@ -48,8 +47,7 @@ def compare_drift(
     first three.
 
     Args:
-        log: The observations, of one segment, with outcomes divided by ``unit``.
-        unit: Unit of the outcomes, in that of the user.
+        log: The observations, of one segment.
         candidates: The forms of drift.
         fit: The fit of ε to them.
         noise_is_fixed: Whether σ² is not learned.
@@ -77,7 +75,7 @@ def compare_drift(
     # itself is zero.
     columns = log.actions.shape[-1]
     log = replace(log, actions=torch.cat([log.actions, log.times.unsqueeze(-1) / step], dim=-1))
-    noise = 1.0 if fit.noise_variance is None else fit.noise_variance / unit**2
+    noise = 1.0 if fit.noise_variance is None else fit.noise_variance
     fixed_noise = noise if noise_is_fixed or log.Yvar is not None else None
 
     def fitted(candidate: Candidate, part: DriftLog) -> _Fitted:
@@ -87,9 +85,7 @@ def compare_drift(
             kernels = [in_unit_of_time(kernel, step) for kernel in kernels]
         for kernel in kernels:
             _search_logarithms(kernel)
-        whole = make_drifting_kernel(
-            times_factor(over_actions, unit**-2), kernels, range(columns), columns, Size()
-        )
+        whole = make_drifting_kernel(over_actions, kernels, range(columns), columns, Size())
         amplitudes = [
             each.raw_outputscale
             for each in whole.kernels[1].modules()
@@ -101,7 +97,7 @@ def compare_drift(
         ):
             # It follows from the scale over actions.
             amplitudes[0].requires_grad_(False)
-        likelihood = LogLikelihood(part, whole, fit.mean / unit if mean_is_fixed else None)
+        likelihood = LogLikelihood(part, whole, fit.mean if mean_is_fixed else None)
         variance = part.Y.var().item()
         maximizer = LikelihoodMaximizer(likelihood, whole, fixed_noise, variance, (1.0, 1.0))
         start = maximizer.start.copy()
@@ -123,9 +119,9 @@ def compare_drift(
             with torch.no_grad():
                 of_all = LogLikelihood(log, past.kernel, mean)
                 density, _ = of_all(*torch.tensor([0.0, sigma2], dtype=torch.float64))
-            score = (density.item() - past.optimum.log_likelihood) / later - math.log(unit)
+            score = (density.item() - past.optimum.log_likelihood) / later
         count = int(found.maximizer.free(RATE).sum()) + (not mean_is_fixed)
-        value = found.optimum.log_likelihood - len(log) * math.log(unit)
+        value = found.optimum.log_likelihood
         evidence = value - 0.5 * count * math.log(len(log))
         rows.append(PanelCandidate(candidate.name, False, count, value, evidence, score))
         fits.append(found)
@@ -156,8 +152,8 @@ def compare_drift(
             times_factor(deepcopy(found.over_actions), each.item()) for each in found.amplitudes
         ]
         or [found.over_actions],
-        noise_variance=fit.noise_variance if fixed_noise is not None else sigma2 * unit**2,
-        mean=mean * unit,
+        noise_variance=fit.noise_variance if fixed_noise is not None else sigma2,
+        mean=mean,
     )
 
 

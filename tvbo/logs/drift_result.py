@@ -190,38 +190,30 @@ def drift_fit_of(
     profile: Profile,
     maximizer: LikelihoodMaximizer,
     log: DriftLog,
-    kernel: Kernel,
     level: float,
     time_unit: str,
-    unit: float,
-    noise_variance: float | None,
 ) -> DriftFit:
     """Return the result of a fit, and set the kernel to the maximum.
 
     Args:
         profile: The profile likelihood.
         maximizer: The maximizer of the likelihood.
-        log: The observations, with outcomes divided by ``unit``.
-        kernel: The kernel over actions.
+        log: The observations.
         level: Confidence of the interval.
         time_unit: Name of the unit of time.
-        unit: Unit of the outcomes of ``log``, in the unit of the user.
-        noise_variance: σ² in the unit of the user, if it was given.
     """
-    best = profile.best
-    sigma2 = noise_variance or maximizer.assign(best.theta)[0] * unit**2
+    best, kernel = profile.best, maximizer.covar_module
+    sigma2, _ = maximizer.assign(best.theta)
     by_noise = []
     if log.Yvar is None:
-        by_noise.append((sigma2, -math.expm1(-profile.rate(best.log_rate))))
+        by_noise.append((sigma2, forgetting_rate(profile.rate(best.log_rate))))
         for factors in (NOISE_FACTORS, [1 / factor for factor in NOISE_FACTORS]):
             fixed = [sigma2 * factor for factor in factors]
-            rates = rates_at_noise(maximizer, profile, [each / unit**2 for each in fixed])
-            by_noise += [(v, -math.expm1(-rate)) for v, rate in zip(fixed, rates, strict=False)]
+            rates = rates_at_noise(maximizer, profile, fixed)
+            by_noise += zip(fixed, map(forgetting_rate, rates), strict=False)
         by_noise.sort()
     # The other noise variances have moved the kernel.
     _, mean = maximizer.assign(best.theta)
-    # Converts the density of the outcomes to the user's unit.
-    offset = -len(log) * math.log(unit)
     rate = profile.rate(best.log_rate)
     statistic = max(0.0, 2 * (best.log_likelihood - profile.at_zero.log_likelihood))
     smooth = [k for k in kernel.modules() if isinstance(k, Kernel) and k.has_lengthscale]
@@ -231,26 +223,31 @@ def drift_fit_of(
     horizon, dim = log.span / round_length + 1, log.actions.shape[-1]
     low, high = profile.interval
     return DriftFit(
-        forgetting_rate=-math.expm1(-rate),
-        forgetting_rate_interval=(-math.expm1(-low), -math.expm1(-high)),
+        forgetting_rate=forgetting_rate(rate),
+        forgetting_rate_interval=(forgetting_rate(low), forgetting_rate(high)),
         level=level,
         time_unit=time_unit,
         half_life=2 * math.log(2) / rate if rate > 0 else math.inf,
         noise_variance=None if log.Yvar is not None else sigma2,
-        mean=mean * unit,
+        mean=mean,
         lengthscales=[x for k in smooth for x in k.lengthscale.detach().flatten().tolist()],
         outputscale=scaled[0].outputscale.item() if scaled else None,
-        log_likelihood=best.log_likelihood + offset,
+        log_likelihood=best.log_likelihood,
         lr_statistic=statistic,
         lr_pvalue=0.5 * math.erfc(math.sqrt(0.5 * statistic)) if statistic > 0 else 1.0,
         round_length=round_length,
-        block_length=block_length(-math.expm1(-rate * round_length), horizon, dim=dim, nu=nu),
+        block_length=block_length(forgetting_rate(rate * round_length), horizon, dim=dim, nu=nu),
         n_observations=len(log),
-        messages=_messages(profile, maximizer, log, level, time_unit, sigma2, by_noise),
-        profile=[(-math.expm1(-profile.rate(x)), y + offset) for x, y in profile.points],
+        messages=_messages(profile, maximizer, log, level, time_unit, by_noise),
+        profile=[(forgetting_rate(profile.rate(x)), y) for x, y in profile.points],
         covar_module=kernel,
         forgetting_rate_by_noise=by_noise,
     )
+
+
+def forgetting_rate(rate: float) -> float:
+    """Return ε of ρ."""
+    return -math.expm1(-rate)
 
 
 def _messages(
@@ -259,15 +256,13 @@ def _messages(
     log: DriftLog,
     level: float,
     time_unit: str,
-    sigma2: float,
     by_noise: list[tuple[float, float]],
 ) -> list[str]:
-    """Return warnings on the reliability of the numbers, with σ² in the unit of the user."""
+    """Return warnings on the reliability of the numbers."""
     messages = []
     best, (low, high) = profile.best, profile.interval
     values = [y for _, y in profile.points]
     change = max(values) - min(values)
-    half_life = 2 * math.log(2) / math.exp(best.log_rate)
     if change < FLAT:
         messages.append(
             f"The likelihood is flat: from no drift to no memory it changes by {change:.2g} "
@@ -285,7 +280,7 @@ def _messages(
             "ε is at its upper bound: the function shares nothing between times, or the times "
             "are too far apart to see what it shares."
         )
-    elif half_life > LONG * log.span and low > 0:
+    elif 2 * math.log(2) / math.exp(best.log_rate) > LONG * log.span and low > 0:
         messages.append(
             f"The half-life is more than {LONG:g} times the length of the log: the function "
             "drifts, but so slowly for its variance that ε and the signal variance cannot be "
@@ -295,29 +290,13 @@ def _messages(
         messages.append(
             f"ε rounds to 1 per {time_unit}: state time in a shorter unit to tell it from 1."
         )
-    for name in maximizer.at_bounds(best.theta):
-        if name == "noise variance":
-            messages.append(
-                f"At an end of its range: noise variance, {sigma2:.3g}."
-                + _rests_on(by_noise, sigma2)
-            )
-        else:
-            messages.append(f"At an end of its range: {name}.")
-    if log.Yvar is None and not maximizer.learns_noise:
-        messages.append(
-            f"The noise variance {sigma2:.3g} was given, not learned." + _rests_on(by_noise, sigma2)
-        )
+    at_bounds = maximizer.at_bounds(best.theta)
+    if at_bounds:
+        messages.append(f"At an end of its range: {', '.join(at_bounds)}.")
+    if by_noise and ("noise variance" in at_bounds or not maximizer.learns_noise):
+        rates = ", ".join(f"{rate:.3g} with {variance:.3g}" for variance, rate in by_noise)
+        how = "is at an end of its range" if maximizer.learns_noise else "was given, not learned"
+        messages.append(f"The noise variance {how}. ε rests on it: {rates}.")
     if not best.converged:
         messages.append(f"The maximization did not converge: {best.message}.")
     return messages
-
-
-def _rests_on(by_noise: list[tuple[float, float]], sigma2: float) -> str:
-    """Return ε at half and twice the noise variance as text, as far as it could be fitted."""
-    words = [
-        f"{rate:.3g} with {name}"
-        for name, factor in (("half of it", 0.5), ("twice as much", 2.0))
-        for variance, rate in by_noise
-        if math.isclose(variance, factor * sigma2, rel_tol=1e-9)
-    ]
-    return f" ε rests on it: {', '.join(words)}." if words else " ε rests on it."

@@ -82,7 +82,7 @@ class LikelihoodMaximizer:
         outcome_variance: float,
         rate_bounds: tuple[float, float],
     ):
-        self.likelihood = likelihood
+        self.likelihood, self.covar_module = likelihood, covar_module
         self.learns_noise = noise_variance is None
         self.kernel_parameters = [raw for raw in covar_module.parameters() if raw.requires_grad]
         shares = [share * outcome_variance for share in NOISE_SHARES]

@@ -137,9 +137,9 @@ class Outliers:
         rows = torch.nonzero(~self.kept).flatten().tolist()
         return [(numbers[row], self.residuals[row].item()) for row in rows]
 
-    def messages(self, numbers: Sequence[int]) -> list[str]:
-        """Return what the user of a fit without these rows has to know, by their numbers."""
-        outliers, n = self.named(numbers), len(self.kept)
+    def messages(self, outliers: Sequence[tuple[int, float]]) -> list[str]:
+        """Return what the user of a fit without these rows, as they are named, has to know."""
+        n = len(self.kept)
         if not outliers:
             return []
         words = [f"row {row} ({residual:.3g})" for row, residual in outliers[:NAMED]]

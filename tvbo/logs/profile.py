@@ -48,7 +48,6 @@ class Profile:
         at_infinity: The maximum for independent functions at different times, ρ = ∞.
         interval: Rates ρ that the likelihood-ratio test does not reject, from 0 to infinity.
         points: ``(log ρ, log likelihood)`` of all points of the profile computed, by rate.
-        failed_starts: Messages of starts from which no likelihood was finite.
         model: Quadratic model at the maximum in the free parameters; None at a limit.
     """
 
@@ -57,7 +56,6 @@ class Profile:
     at_infinity: Optimum
     interval: tuple[float, float]
     points: list[tuple[float, float]]
-    failed_starts: list[str]
     model: QuadraticModel | None
 
     def rate(self, log_rate: float) -> float:
@@ -118,7 +116,6 @@ def profile_rate(
     # Quantiles of χ² by its incomplete gamma function; importing scipy.stats takes long.
     drop, drop_at_infinity = (gammaincinv(0.5 * df, level) for df in (1, memory_parameters))
     optima = explore_starts(subsample, num_starts, on_step)
-    failed = [each.message for each in optima if not math.isfinite(each.log_likelihood)]
 
     def at_limit(log_rate: float) -> Array:
         thetas = [at_rate(each.theta, log_rate) for each in optima]
@@ -168,7 +165,6 @@ def profile_rate(
             math.inf if upper == at_infinity.log_rate else math.exp(upper),
         ),
         points=sorted((rate, o.log_likelihood) for rate, o in points.items()),
-        failed_starts=failed,
         model=model,
     )
 
