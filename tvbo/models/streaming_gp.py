@@ -119,11 +119,13 @@ class KroneckerTerm:
         over_choices: The kernel over the choices.
         over_time: The temporal kernel.
         amplitude: Variance by which the product is multiplied.
+        states: Which of the states of all terms are those of this one.
     """
 
     over_choices: ChoiceCovariance
     over_time: TemporalKernel
     amplitude: float
+    states: slice
 
 
 class Stream:
@@ -409,26 +411,26 @@ class StreamingGP(OneOutputModel):
                     f"{tuple(kernel.batch_shape)}."
                 )
         over_choices = [ChoiceCovariance(kernel, choices.cpu()) for kernel in kernels]
-        self._terms = []
+        self._terms: list[KroneckerTerm] = []
+        observation, gain = torch.empty(0), torch.empty(0)
         for one, scaled in zip(over_choices * (len(given) // len(kernels)), given, strict=True):
             is_scaled = isinstance(scaled, ScaleKernel)
             over_time = check_markov(scaled.base_kernel if is_scaled else scaled)
             over_time = deepcopy(over_time).requires_grad_(False).double().cpu().eval()
-            amplitude = scaled.outputscale.item() if is_scaled else 1.0
-            self._terms.append(KroneckerTerm(one, over_time, amplitude))
+            amplitude, h = scaled.outputscale.item() if is_scaled else 1.0, over_time.observation
+            states = slice(len(gain), len(gain) + len(h))
+            self._terms.append(KroneckerTerm(one, over_time, amplitude, states))
+            observation = torch.cat([observation, h])
+            gain = torch.cat([gain, amplitude * (over_time.stationary_covariance() @ h)])
+        # Vector whose product with the states is the process, and their covariance with it, ``S``.
+        self._observation: Array = observation.double().numpy()
+        self._gain: Array = gain.double().numpy()
+        self._prior_variance: Array = np.sum(
+            [term.amplitude * term.over_choices.variances for term in self._terms], axis=0
+        )
         kernels_in_time = [term.over_time for term in self._terms]
         self.is_static = all(kernel.is_static for kernel in kernels_in_time)
         self._memory = memory_length(kernels_in_time, tol)
-        variances = [term.amplitude * term.over_choices.variances for term in self._terms]
-        self._prior_variance: Array = np.sum(variances, axis=0)
-        # Vector whose product with the states is the process, and their covariance with it, ``S``.
-        observed = [kernel.observation for kernel in kernels_in_time]
-        self._observation = torch.cat(observed).numpy()
-        gains = [
-            term.amplitude * (term.over_time.stationary_covariance() @ h)
-            for term, h in zip(self._terms, observed, strict=True)
-        ]
-        self._gain = torch.cat(gains).numpy()
         self.register_buffer("_noise", noise)
         # What is computed of the prior when it is first needed, for all copies: what leads over
         # lags, and a factor.
@@ -473,12 +475,6 @@ class StreamingGP(OneOutputModel):
     def reset(self) -> None:
         """Discard all observations."""
         self._streams = [self._empty()] * self._batch_shape.numel()
-
-    def clone_without_data(self) -> StreamingGP:
-        """Return the same model without observations, sharing the prior covariance."""
-        new = copy(self)
-        new.reset()
-        return new
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy has, which does not change with this one."""
@@ -776,7 +772,7 @@ class StreamingGP(OneOutputModel):
             events = np.concatenate([stream.events, stream.pending, events], axis=-1)
             stream = self._empty()
         k = events.shape[-1]
-        if k > 1 and not self.is_static:
+        if k > 1:
             events = events[:, events[1].argsort(kind="stable")]
         for start in range(0, k, BLOCK_EVENTS):
             part = events[:, start : start + BLOCK_EVENTS]
@@ -868,12 +864,15 @@ class StreamingGP(OneOutputModel):
     def _prior(self, first: Places, t1: Array, second: Places, t2: Array) -> Array:
         """Return prior covariances of choices ``... x q`` and ``... x p`` at times."""
         lag = torch.from_numpy(abs(t1[..., :, None] - t2[..., None, :]))
-        one, *others = (
-            term.over_time.correlation(lag).numpy()
-            * (term.amplitude * term.over_choices.between(first, second))
-            for term in self._terms
+        covar: Array = np.sum(
+            [
+                term.over_time.correlation(lag).numpy()
+                * (term.amplitude * term.over_choices.between(first, second))
+                for term in self._terms
+            ],
+            axis=0,
         )
-        return sum(others, start=one)
+        return covar
 
     def _prior_factor(self) -> list[Any]:
         """Return a factor ``n x r`` of the prior covariance at one time, and its ``r`` pivots.
@@ -881,18 +880,17 @@ class StreamingGP(OneOutputModel):
         It is a pivoted Cholesky factor, which for smooth kernels has few columns.
         """
         if not self._factor:
-            left, pivots = self._prior_variance.copy(), np.empty(0, dtype=np.int64)
-            limit, columns = TRUNCATION * left.max(), np.empty((0, len(left)))
-            while len(pivots) < len(left) and left.max() > limit:
-                pivot = left.argmax()
-                column = self._observation @ self._states(np.array(pivot), self._gain)
-                column -= columns[:, pivot] @ columns
-                column[pivots] = 0.0
-                columns = np.concatenate([columns, column[None] / math.sqrt(left[pivot])])
-                left = (left - np.square(columns[-1])).clip(0.0)
-                left[pivot] = 0.0
-                pivots = np.append(pivots, pivot)
-            self._factor += [columns.mT, pivots]
+            left, rows = self._prior_variance, np.empty((0, len(self.choices)))
+            pivots: list[int] = []
+            while left.max() > TRUNCATION * self._prior_variance.max():
+                pivot = int(left.argmax())
+                row = self._observation @ self._states(np.array(pivot), self._gain)
+                row = (row - rows[:, pivot] @ rows) / math.sqrt(left[pivot])
+                row[pivots] = 0.0
+                rows, pivots = np.concatenate([rows, row[None]]), [*pivots, pivot]
+                left = (left - np.square(row)).clip(0.0)
+                left[pivots] = 0.0
+            self._factor += [rows.T, np.array(pivots)]
         return self._factor
 
     def _states(self, index: Places, gain: Array) -> Array:
@@ -902,13 +900,11 @@ class StreamingGP(OneOutputModel):
             index: Their choices, ``...``.
             gain: Covariances of states and process, over time, ``... x S``.
         """
-        parts, first = [], 0
+        covar = np.empty((*index.shape, len(self._gain), len(self.choices)))
         for term in self._terms:
-            last = first + term.over_time.num_states
             rows = term.over_choices.rows(index)
-            parts.append(gain[..., first:last, None] * rows[..., None, :])
-            first = last
-        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-2)
+            covar[..., term.states, :] = gain[..., term.states, None] * rows[..., None, :]
+        return covar
 
     def _lag(self, stream: Stream, time: Any) -> Any:
         """Return times less that of the newest event; zeros where that makes no difference."""
@@ -927,12 +923,11 @@ class StreamingGP(OneOutputModel):
 
     def _transition(self, lag: Array) -> Array:
         """Return the matrices of all terms that lead to a later state, ``... x S x S``."""
-        A, first = np.zeros((*lag.shape, len(self._gain), len(self._gain))), 0
+        A = np.zeros((*lag.shape, len(self._gain), len(self._gain)))
         for term in self._terms:
-            last = first + term.over_time.num_states
-            block = term.over_time.transition(torch.from_numpy(lag))
-            A[..., first:last, first:last] = block.numpy()
-            first = last
+            A[..., term.states, term.states] = term.over_time.transition(
+                torch.from_numpy(lag)
+            ).numpy()
         return A
 
     def _by_row(self, stream: Stream, h: Array) -> Array:

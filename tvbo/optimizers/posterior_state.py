@@ -16,7 +16,7 @@ from tvbo.fit.model_fitter import ModelFitter, RefitNever
 from tvbo.models import EnsembleGP, StreamingGP, TimeVaryingGP
 from tvbo.models.one_output import OneOutputModel
 from tvbo.models.scale import MIN_NOISE, StandardizedModel, marginals, standardized
-from tvbo.optimizers.pending import Pending
+from tvbo.optimizers.pending import IgnorePending, Pending
 from tvbo.rounding import TIE_TOLERANCE
 from tvbo.spaces.observations import Observations
 
@@ -117,31 +117,38 @@ class PosteriorState(ABC):
             generator: Seeds the restarts of a fit; advanced by what is drawn from it.
             is_changed: Whether those of the last :meth:`update` are others now.
         """
-        self.fitter.check_noise(observations)
-        fitter, kept, seen = self.fitter, observations[keep], self._num_seen
-        is_changed = is_changed or seen is None or not bool(keep.all())
-        if fitter.may_change(num_told, is_changed):
-            fitter = fitter.copy()
-            fitter.fit(kept, num_told, generator)
-            model = self._built(fitter, kept)
-        elif is_changed or self._held is None:
-            model = self._built(fitter, kept)
-        else:
-            model = self._held.model
-            if isinstance(model, StreamingGP):
-                model = copy(model)
-            model = self._taken_in(model, standardized(observations[seen:], fitter.transform))
-        return self._without_pending(StandardizedModel(model, fitter.transform))
+        state, kept = copy(self), observations[keep]
+        state.fitter = self.fitter.copy()
+        if self._held is not None:
+            state._held = replace(self._held, model=copy(self._held.model))
+        if is_changed or not bool(keep.all()):
+            state.restart()
+        state.update(kept, num_told, generator)
+        return state.condition(kept, kept.X[:0], IgnorePending())
 
-    @abstractmethod
     def drop(self, observations: Observations, keep: Tensor, t: float) -> None:
         """Forget observations, because retention discards them.
+
+        The model is built again, unless they have lost their weight.
 
         Args:
             observations: Those of the last :meth:`update`, and new ones.
             keep: Mask of the observations that stay, ``n``.
             t: The present time.
         """
+        if self._held is None or self._num_seen is None:
+            return
+        age = t - observations.X[: self._num_seen][~keep[: self._num_seen], -1]
+        if len(age) == 0:
+            return
+        self._num_seen -= len(age)
+        if self._is_crowded(self._held.model, self._num_seen):
+            self.restart()
+            return
+        # A policy that drops at this very weight rounds it otherwise.
+        least, kernels = self.tol * (1 + TIE_TOLERANCE), self.dense.temporal_kernels
+        if not kernels or any((kernel.weight(age) > least).any() for kernel in kernels):
+            self.restart()
 
     def restart(self) -> None:
         """Forget all observations: those of the next :meth:`update` are new."""
@@ -191,6 +198,10 @@ class PosteriorState(ABC):
         values, _ = transform(pending.outcomes(rows, lambda: transform.untransform(expected())[0]))
         return values
 
+    def _is_crowded(self, model: Any, num_kept: int) -> bool:
+        """Return whether a model is built again rather than has so many that are forgotten."""
+        return False
+
     @abstractmethod
     def _built(self, fitter: ModelFitter, observations: Observations) -> Any:
         """Return the model of some observations by the newest hyperparameters of a fitter."""
@@ -223,30 +234,9 @@ class RowState(PosteriorState):
             recommendation for a time long past may see them still.
     """
 
-    def drop(self, observations: Observations, keep: Tensor, t: float) -> None:
-        """Forget observations, at once or once there are many without weight.
-
-        Args:
-            observations: Those of the last :meth:`update`, and new ones.
-            keep: Mask of the observations that stay, ``n``.
-            t: The present time.
-        """
-        if self._held is None or self._num_seen is None:
-            return
-        model: Any = self._held.model
-        gone = ~keep[: self._num_seen]
-        if not gone.any():
-            return
-        if len(model.weights) > 1:
-            # An average is built again in each round.
-            self.restart()
-            return
-        weight = _weights(observations.X[: self._num_seen][gone], t, self.dense)
-        held, self._num_seen = len(model.train_targets), self._num_seen - int(gone.sum())
-        is_many = 3 * (held - self._num_seen) >= held
-        # A policy that drops at this very weight rounds it otherwise.
-        if is_many or (weight > self.tol * (1 + TIE_TOLERANCE)).any():
-            self.restart()
+    def _is_crowded(self, model: EnsembleGP, num_kept: int) -> bool:
+        # An average is built again in each round.
+        return len(model.weights) > 1 or 3 * num_kept <= 2 * len(model.train_targets)
 
     def _built(self, fitter: ModelFitter, observations: Observations) -> EnsembleGP:
         sets, observations = fitter.fitted.sets, fitter.standardized(observations)
@@ -292,26 +282,6 @@ class StreamingState(PosteriorState):
         # The model of the last fit without observations, whose covariances all others share.
         self._prior: tuple[TimeVaryingGP, StreamingGP] | None = None
 
-    def drop(self, observations: Observations, keep: Tensor, t: float) -> None:
-        """Forget observations, unless they have lost their weight and are forgotten already.
-
-        Args:
-            observations: Those of the last :meth:`update`, and new ones.
-            keep: Mask of the observations that stay, ``n``.
-            t: The present time.
-        """
-        if self._held is None or self._num_seen is None:
-            return
-        gone = ~keep
-        seen = int(gone[: self._num_seen].sum())
-        model: Any = self._held.model
-        weight = model.weight(t - observations.X[gone][:, -1])
-        # A policy that drops at this very weight rounds it otherwise.
-        if seen > 0 and (weight > self.tol * (1 + TIE_TOLERANCE)).any():
-            self.restart()
-        else:
-            self._num_seen -= seen
-
     def _built(self, fitter: ModelFitter, observations: Observations) -> StreamingGP:
         dense = fitter.last_model
         assert dense is not None
@@ -319,7 +289,7 @@ class StreamingState(PosteriorState):
             noise = fitter.given_noise
             model = StreamingGP.from_model(dense, self.choices, noise_variance=noise, tol=self.tol)
             self._prior = dense, model
-        model = self._prior[1].clone_without_data()
+        model = copy(self._prior[1])
         return self._taken_in(model, standardized(observations, fitter.transform))
 
     def _taken_in(self, model: Any, new: Observations) -> StreamingGP:
@@ -349,10 +319,3 @@ class StreamingState(PosteriorState):
     def _without_pending(self, held: StandardizedModel) -> StandardizedModel:
         model: Any = held.model
         return replace(held, model=model.without_pending())
-
-
-def _weights(rows: Tensor, t: float, dense: TimeVaryingGP) -> Tensor:
-    r"""Return what rows ``n x d`` weigh at a time, ``n``, by the kernel that forgets least."""
-    age = t - rows[:, -1]
-    each = [kernel.weight(age) for kernel in dense.temporal_kernels]
-    return torch.stack(each).amax(dim=0) if each else torch.ones_like(age)
