@@ -46,7 +46,7 @@ def unworkable(monkeypatch):
     def begin(*_, **__):
         raise AssertionError
 
-    for name in ("fit.read_log", "fit.read_panel", "demo.fit_log"):
+    for name in ("panel.read_log", "fit.read_panel", "demo.fit_log"):
         monkeypatch.setattr(f"tvbo.cli.{name}", begin)
 
 
@@ -460,7 +460,7 @@ def test_a_fault_shows_its_traceback(tvbo, log, monkeypatch):
     def broken(*_, **__):
         raise RuntimeError("a worker said \x1b[31mred\x07\nand more")
 
-    monkeypatch.setattr("tvbo.cli.fit.read_log", broken)
+    monkeypatch.setattr("tvbo.cli.panel.read_log", broken)
     code, _, err = tvbo("fit", log, *LONG)
     assert code == 1
     assert r"RuntimeError: a worker said \x1b[31mred\x07" in err
@@ -480,7 +480,7 @@ def test_errors_end_a_command(tvbo, log, monkeypatch, error, code, line):
     def broken(*_, **__):
         raise error
 
-    monkeypatch.setattr("tvbo.cli.fit.read_log", broken)
+    monkeypatch.setattr("tvbo.cli.panel.read_log", broken)
     found, _, err = tvbo("fit", log, *LONG)
     assert found == code
     assert line is None or err == line

@@ -42,10 +42,10 @@ def test_panel_resampled_and_cut(write):
 
 def test_panel_with_gaps_where_they_are_allowed(write):
     text = "when,a,b\n2020-01-01 00:00,1,\n2020-01-01 00:30,,4\n"
-    panel = read_panel(write(text), allow_gaps=True)
+    panel = read_panel(write(text))
     assert panel.values.isnan().tolist() == [[False, True], [True, False]]
     assert panel.values.nansum() == 5.0
-    resampled = read_panel(write(text), resample="10min", allow_gaps=True)
+    resampled = read_panel(write(text), resample="10min")
     # Steps without a reading are no rows.
     assert resampled.values.shape == (2, 2)
     assert resampled.axis.times.tolist() == [0.0, 3.0]
@@ -64,7 +64,7 @@ def test_panel_with_gaps_where_they_are_allowed(write):
 )
 def test_panels_that_are_of_no_use_with_gaps_either(write, text, options):
     with pytest.raises(TableError):
-        read_panel(write(text), allow_gaps=True, **options)
+        read_panel(write(text), **options)
 
 
 def test_a_time_that_comes_twice_is_averaged_by_resampling(write):
@@ -263,7 +263,6 @@ def test_times_are_in_iso_8601(write, text):
         ("when\n2020-01-01\n", {}),
         ("when,a\n2020-01-01,1\nsoon,2\n", {}),
         ("when,a\n2020-01-01,1\n2020-01-02,x7\n", {}),
-        ("when,a,b\n2020-01-01,1,2\n2020-01-02,,3\n", {}),
         ("when,a\n2020-01-01,1\n2020-01-02,inf\n", {}),
         ("when,a\n2020-10-25 02:00,1\n2020-10-25 02:00,2\n", {}),
         ("t,a\n1,1\n2,2\n", {"resample": "10min"}),
@@ -275,7 +274,6 @@ def test_times_are_in_iso_8601(write, text):
         (PANEL, {"rows": "3"}),
         (PANEL, {"rows": "9:12"}),
         ("when,a\n2020-01-01,1\n", {}),
-        ("when,a,b\n2020-01-01 00:00,1,2\n2020-01-01 00:30,,4\n", {"resample": "10min"}),
     ],
 )
 def test_bad_panels(write, text, options):
@@ -408,7 +406,7 @@ def test_a_parquet_file_of_pyarrow(tmp_path):
     path = tmp_path / "log.parquet"
     times = pd.date_range("2020-01-01", periods=3, freq="10min", name="when")
     pd.DataFrame({"a": [1.0, 2.0, None], "b": [4, 5, 6]}, index=times).to_parquet(path)
-    panel = read_panel(path, allow_gaps=True)
+    panel = read_panel(path)
     assert panel.arms == ["a", "b"]
     assert panel.values[:, 1].tolist() == [4, 5, 6]
     path.write_bytes(path.read_bytes()[:-9])

@@ -10,7 +10,7 @@ import typer
 
 from tvbo.cli import panel as shared
 from tvbo.cli.app import check_outputs, console, note, print_rows, save_files
-from tvbo.cli.fit import fit_log, note_on_rows
+from tvbo.cli.fit import fit_log
 from tvbo.evaluation import BacktestResult, backtest
 from tvbo.evaluation.backtesting.algorithms import panel_algorithms
 from tvbo.evaluation.backtesting.backtest import (
@@ -20,7 +20,7 @@ from tvbo.evaluation.backtesting.backtest import (
     simulate_backtest,
 )
 from tvbo.logs import DriftFit
-from tvbo.logs.reading import TableError, read_log, read_panel
+from tvbo.logs.reading import TableError, read_panel
 from tvbo.logs.reading.files import CsvOptions
 from tvbo.logs.reading.log import row_range
 from tvbo.plotting import plot_backtest, save_figure
@@ -82,7 +82,7 @@ def run_backtest(
     then played on functions drawn from the model that is fitted to it, which is a simulation.
     """
     check_outputs({"--json": json, "--csv": csv, "--plot": plot}, [log], "--plot")
-    names = None if algorithms is None else [name.strip() for name in algorithms.split(",")]
+    names = None if algorithms is None else shared.names_of(algorithms)
     written: CsvOptions = {"sep": sep, "decimal": decimal, "encoding": encoding}
     if time is None and reward is None and action is None:
         shared.reject_options(command, "a panel", "horizon draws")
@@ -91,7 +91,7 @@ def run_backtest(
                 "Expected --train a:b, the training rows of a panel; or --time, --reward and "
                 "--action of a long log. Got none."
             )
-        panel = read_panel(log, resample, None, time_unit, allow_gaps=True, **written)
+        panel = read_panel(log, resample, None, time_unit, **written)
         shared.note_on_steps(panel)
         length, time_unit = len(panel.values), panel.axis.unit
         trained = row_range(train, length)
@@ -122,14 +122,9 @@ def run_backtest(
         result = replace(result, messages=[*result.messages, *panel.axis.remarks])
     else:
         shared.reject_options(command, "a long log", "test folds temporal season resample block")
-        if time is None or reward is None or action is None:
-            raise TableError(
-                "Expected --time, --reward and --action with column names for a long log. Got "
-                f"--time {time}, --reward {reward}, --action {action}."
-            )
-        columns = [name.strip() for name in action.split(",")]
-        table = read_log(log, time, reward, columns, None, train, time_unit, **written)
-        note_on_rows(table, columns)
+        table, _ = shared.read_long_log(
+            log, time, reward, action, rows=train, time_unit=time_unit, **written
+        )
         fit = fit_log(table)
         assert isinstance(fit, DriftFit)  # Without groups.
         result = simulate_backtest(

@@ -21,7 +21,7 @@ from tvbo.logs import DriftFit, fit_drift, fit_drift_by, fit_panel
 from tvbo.logs.groups import GroupedDriftFit
 from tvbo.logs.outliers import clipped
 from tvbo.logs.parameters import scaled_kernel
-from tvbo.logs.reading import TableError, read_log, read_panel
+from tvbo.logs.reading import TableError, read_panel
 from tvbo.logs.reading.files import CsvOptions
 from tvbo.logs.reading.log import LogTable
 from tvbo.logs.recommend import recommend as recommended
@@ -118,7 +118,7 @@ def fit(
             "time reward action context by workers dask keep_outliers reward_variance kernel "
             "noise_variance recommend at",
         )
-        panel_table = read_panel(log, resample, rows, time_unit, allow_gaps=True, **csv)
+        panel_table = read_panel(log, resample, rows, time_unit, **csv)
         shared.note_on_steps(panel_table)
         with working("fitting the panel") as on_step:
             model = fit_panel(
@@ -148,26 +148,19 @@ def fit(
         shared.reject_options(command, "--by", "temporal recommend at")
     else:
         shared.reject_options(command, "a log without --by", "workers dask")
-    if time is None or reward is None or action is None:
-        raise TableError(
-            "Expected --panel, or --time, --reward and --action with column names. Got no "
-            f"--panel, and --time {time}, --reward {reward}, --action {action}."
-        )
-    values = dict(part.partition("=")[::2] for part in _names(context))
-    inputs = _names(action) + list(values)
-    table = read_log(
+    values = dict(part.partition("=")[::2] for part in shared.names_of(context))
+    table, inputs = shared.read_long_log(
         log,
         time,
         reward,
-        _names(action),
-        reward_variance,
-        rows,
-        time_unit,
+        action,
         list(values),
-        by,
+        reward_variance=reward_variance,
+        rows=rows,
+        time_unit=time_unit,
+        group=by,
         **csv,
     )
-    note_on_rows(table, inputs)
     asked = recommend_at(table, inputs, values, at) if recommend else None
     with fit_executor(workers, dask) as executor:
         result = fit_log(
@@ -207,11 +200,6 @@ def fit(
     )
 
 
-def _names(columns: str | None) -> list[str]:
-    """Return the names of an option such as ``x1,x2``."""
-    return [] if columns is None else [name.strip() for name in columns.split(",")]
-
-
 def recommend_at(
     table: LogTable, inputs: list[str], values: dict[str, str], at: str | None
 ) -> dict[str, Any]:
@@ -242,16 +230,6 @@ def recommend_at(
         raise TableError(f"Expected --at from the time of the last row on. Got {at!r}.")
     of_log = {"categories": list(table.categories), "row_numbers": table.lines}
     return {"t": t, "context": context, **of_log}
-
-
-def note_on_rows(table: LogTable, inputs: list[str]) -> None:
-    """Print what became of the rows and columns of a file."""
-    note(*table.axis.remarks)
-    if table.num_dropped:
-        count = table.num_dropped + len(table.lines)
-        note(f"{table.num_dropped} of {count} rows have an empty cell and were left out")
-    for place, labels in table.categories.items():
-        note(f"column '{inputs[place]}' is text: {len(labels)} categories")
 
 
 def fit_executor(workers: int, dask: str | None) -> AbstractContextManager[Executor | None]:

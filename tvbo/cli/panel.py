@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from tvbo.cli.app import note, print_rows
 from tvbo.logs import PanelFit
 from tvbo.logs.forms import DriftComparison
-from tvbo.logs.reading import TableError
-from tvbo.logs.reading.log import PanelTable
+from tvbo.logs.reading import TableError, read_log
+from tvbo.logs.reading.log import LogTable, PanelTable
 from tvbo.spaces.times import duration, parse_timedelta
 
 Sep = Annotated[
@@ -49,6 +50,41 @@ Season = Annotated[
     str | None,
     typer.Option(help="Period of the season: 1D, a number of units, auto (default) or none."),
 ]
+
+
+def read_long_log(
+    log: Path,
+    time: str | None,
+    reward: str | None,
+    action: str | None,
+    contexts: Sequence[str] = (),
+    **options: Any,
+) -> tuple[LogTable, list[str]]:
+    """Return a long log and the names of its inputs, and print what became of its rows.
+
+    Raises:
+        TableError: if a column is not given, or of :func:`tvbo.logs.reading.read_log`.
+    """
+    if time is None or reward is None or action is None:
+        raise TableError(
+            "Expected --time, --reward and --action with column names, for a long log. Got "
+            f"--time {time}, --reward {reward}, --action {action}."
+        )
+    actions = names_of(action)
+    table = read_log(log, time, reward, actions, contexts=contexts, **options)
+    inputs = [*actions, *contexts]
+    note(*table.axis.remarks)
+    if table.num_dropped:
+        count = table.num_dropped + len(table.lines)
+        note(f"{table.num_dropped} of {count} rows have an empty cell and were left out")
+    for place, labels in table.categories.items():
+        note(f"column '{inputs[place]}' is text: {len(labels)} categories")
+    return table, inputs
+
+
+def names_of(text: str | None) -> list[str]:
+    """Return the names in an option such as ``x1,x2``."""
+    return [] if text is None else [name.strip() for name in text.split(",")]
 
 
 def note_on_steps(table: PanelTable) -> None:

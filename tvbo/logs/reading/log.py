@@ -333,7 +333,6 @@ def read_panel(
     resample: str | None = None,
     rows: str | None = None,
     time_unit: str | None = None,
-    allow_gaps: bool = False,
     **csv: Unpack[CsvOptions],
 ) -> PanelTable:
     """Read a panel: first column a timestamp (or a number), every other column an arm.
@@ -345,9 +344,9 @@ def read_panel(
         time_unit: Unit of time, such as ``1h``. Default: the resampling step, else one near
             the gaps between timestamps. Numeric times are not converted; this is then the name
             of their unit.
-        allow_gaps: Whether cells may be empty; their values are NaN. An arm without any reading is
-            an error in any case; a row without any is left out.
         **csv: How a CSV file is written, as of :class:`CsvOptions`.
+
+    Cells may be empty, and their values are NaN; a row without any reading is left out.
 
     Raises:
         TableError: if the file, a column or a cell is not as expected; the message names it.
@@ -390,21 +389,11 @@ def read_panel(
     values = values.dropna(how="all")
     num_dropped = num_rows - len(values)
     values = values.iloc[row_range(rows, len(values))]
-    missing = values.isna()
-    empty = values.columns[missing.all()]
+    empty = values.columns[values.isna().all()]
     if len(empty):
         raise TableError(
             f"Expected a reading of every arm. Got none of arm '{empty[0]}' in {len(values)} rows; "
             "drop the arm, or choose other rows."
-        )
-    cells = np.argwhere(missing.to_numpy())
-    if len(cells) and not allow_gaps:
-        row, arm = cells[0]
-        raise TableError(
-            "Expected a value for every arm at every time. "
-            f"Got {len(cells)} empty cells of {missing.size}, the first for arm "
-            f"'{values.columns[arm]}' at {values.index[row]}; --drop-missing leaves such times "
-            "out; or resample to a longer step, or drop the arm."
         )
     axis = time_axis(values.index.to_series(), time_unit or resample)
     axis = replace(axis, remarks=(*frame.attrs.get("remarks", ()), *axis.remarks))
