@@ -47,15 +47,34 @@ def on_a_grid(posterior: LogPosterior, mode: np.ndarray) -> tuple[float, np.ndar
     return math.log(cell * weights.sum()) + logs.max(), points, weights / weights.sum()
 
 
+def noise_of(posterior: LogPosterior) -> torch.Tensor:
+    """The noise variances that are known, ``n x 1``."""
+    return torch.from_numpy(posterior.noise).unsqueeze(-1)
+
+
+def log_likelihood(average: EnsembleGP, noise: torch.Tensor) -> torch.Tensor:
+    """By each set, at the prior mean that is most likely."""
+    X, Y = average.train_inputs[0], average.train_targets
+    covars = average.sets(X, X) + noise.flatten().diag()
+    inverses = covars.inverse()
+    means = (inverses @ Y).sum(-1, keepdim=True) / inverses.sum((-2, -1)).unsqueeze(-1)
+    normal = torch.distributions.MultivariateNormal(means.expand(-1, len(Y)), covars)
+    return normal.log_prob(Y)
+
+
 @pytest.mark.parametrize("form", [0, 1])
 def test_the_weights_sum_to_the_evidence_and_average_as_integrals_do(form):
-    _, posterior, mode = fitted(form, 40)
+    model, posterior, mode = fitted(form, 40)
     evidence, points, weights = on_a_grid(posterior, mode)
     sets = posterior.sigma_points(mode)
     assert len(sets.mean) == 4
+    X, Y = model.train_inputs[0], model.train_targets.unsqueeze(-1)
+    average = EnsembleGP.from_sets(sets, X, Y, noise_of(posterior)).weighed_by_likelihood()
+    logs = sets.log_weights + log_likelihood(average, noise_of(posterior))
     # In nats; forms of drift that differ by a tenth are alike.
-    assert sets.log_weights.logsumexp(0).item() == pytest.approx(evidence, abs=0.1)
-    shares = sets.log_weights.softmax(0)
+    assert logs.logsumexp(0).item() == pytest.approx(evidence, abs=0.1)
+    shares = average.weights
+    torch.testing.assert_close(shares, logs.softmax(0), rtol=1e-8, atol=0)
     logarithms = sets.lengthscales[:, 0].log()
     exact = (weights @ points)[0]
     spread = math.sqrt(weights @ (points[:, 0] - exact) ** 2)
@@ -70,9 +89,10 @@ def test_the_weights_sum_to_the_evidence_and_average_as_integrals_do(form):
 def test_predictions_are_those_of_the_integral(form):
     model, posterior, mode = fitted(form, 16)
     X, Y = model.train_inputs[0], model.train_targets.unsqueeze(-1)
-    sets, Yvar = posterior.sigma_points(mode), torch.from_numpy(posterior.noise).unsqueeze(-1)
+    sets = posterior.sigma_points(mode)
     at = torch.tensor([[[0.2, 17.0]], [[0.8, 30.0]]], dtype=torch.float64)
-    found = EnsembleGP.from_sets(sets, X, Y, Yvar).posterior(at)
+    average = EnsembleGP.from_sets(sets, X, Y, noise_of(posterior)).weighed_by_likelihood()
+    found = average.posterior(at)
     _, points, weights = on_a_grid(posterior, mode)
     mean, second = torch.zeros(2).double(), torch.zeros(2).double()
     heavy = np.flatnonzero(weights > 1e-2 * weights.max())[::4]

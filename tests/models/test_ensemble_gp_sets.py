@@ -174,7 +174,7 @@ def test_gradients_of_single_rows_are_those_of_the_joint_posterior(same_time):
         torch.testing.assert_close(found.squeeze(-2), by_torch, rtol=1e-9, atol=1e-9)
 
 
-def test_sets_of_several_forms_are_joined_without_light_ones():
+def test_sets_of_several_forms_are_joined():
     sets = make_sets()
     parts = [
         HyperparameterSets(
@@ -182,12 +182,9 @@ def test_sets_of_several_forms_are_joined_without_light_ones():
         )
         for rows in (torch.tensor([0, 1]), torch.tensor([2, 3, 4]))
     ]
-    joined = HyperparameterSets.joined(parts, 0.0)
+    joined = HyperparameterSets.joined(parts)
     for name in ("lengthscales", "rates", "is_smooth", "mean", "noise", "log_weights", "shares"):
         assert torch.equal(getattr(joined, name), getattr(sets, name))
-    # The first stays, which has 11 %.
-    kept = HyperparameterSets.joined(parts, 0.15)
-    assert kept.rates.tolist() == sets.rates[[0, 1, 3, 4]].tolist()
 
 
 def test_the_kernel_is_that_of_the_first_set():

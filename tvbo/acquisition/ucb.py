@@ -216,6 +216,7 @@ class EdgeCorrectedUCB(AnalyticAcquisitionFunction):
                     f"Expected the weight of one outcome. Got {weights.tolist()}."
                 )
             self._weight, self._offset = weights.item(), float(posterior_transform.offset)
+        self._moments = model.moments()
         self.share = None if search_space is None else ShareInside(model, search_space)
 
     @t_batch_mode_transform(expected_q=1)  # type: ignore[arg-type]
@@ -232,7 +233,7 @@ class EdgeCorrectedUCB(AnalyticAcquisitionFunction):
 
     def _stacked(self, X: Array, with_gradients: bool) -> tuple[Array, Pullback | None]:
         """Return values ``1 x b`` and what differentiates them, or None."""
-        moments, from_moments = cast(EnsembleGP, self.model).moments(X, with_gradients)
+        moments, from_moments = self._moments(X, with_gradients)
         mean, variance = moments
         share, from_share = np.ones((1, len(X))), None
         if self.share is not None:

@@ -16,9 +16,6 @@ from tvbo.models.closed_form import HyperparameterSets
 from tvbo.quadratic_model import QuadraticModel
 from tvbo.randomness import draw_seed
 
-LEAST_WEIGHT = 1e-6
-"""Weight of a set of hyperparameters, as a share of all, below which it is left out."""
-
 SAME_OPTIMUM = 1e-6
 """Relative difference of two log posteriors up to which their fits are taken for the same."""
 
@@ -111,13 +108,13 @@ class Fitted:
         chosen = densities.index(max(densities))
         best, sets = posteriors[chosen], None
         if averages:
-            # Those of the chosen form first. What outcomes exclude would take as long as the rest.
+            # Those of the chosen form first.
             order = sorted(range(len(posteriors)), key=lambda i: i != chosen)
             pairs = ((posteriors[i], modes[i]) for i in order)
             parts = [each.sigma_points(at) for each, at in pairs if isinstance(each, LogPosterior)]
-            sets = HyperparameterSets.joined(parts, LEAST_WEIGHT)
+            sets = HyperparameterSets.joined(parts)
         elif isinstance(best, LogPosterior):
-            sets = best.sets(modes[chosen][None], [best(modes[chosen])[2]])
+            sets = best.sets(modes[chosen][None], best(modes[chosen])[2])
         at_bounds = tuple(best.at_bounds(modes[chosen]))
         known = {reached[:3] for reached in self.at_bounds}
         log_bounds([reached for reached in at_bounds if reached[:3] not in known], num)

@@ -34,6 +34,9 @@ from tvbo.spaces.observations import Observations
 LONG, PART = 500, 250
 """Observations above which a search begins with the newest ones, and how many these are."""
 
+CLOSE = 1e-5
+"""Gain, in nats, that is to be had at most where a fit ends that began near by."""
+
 MAX_AVERAGED_OBSERVATIONS = 250
 """Number of observations above which hyperparameters are certain enough to take their mode."""
 
@@ -155,9 +158,9 @@ class LogPosterior(Density):
             learned.append(("noise", (*own, MIN_INFERRED_NOISE_LEVEL, LARGEST)))
         self.names, priors = zip(*learned, strict=True)
         self._location, self._spread, of_logarithm, *ends = np.array(priors).T
-        self._is_of_logarithm = of_logarithm.astype(bool)
+        self._is_of_parameter = 1.0 - of_logarithm
         self.bounds = np.log(np.column_stack(ends))
-        mode = self._location - np.where(self._is_of_logarithm, 0.0, self._spread**2)
+        mode = self._location - self._is_of_parameter * self._spread**2
         self.default = mode.clip(*self.bounds.T)
 
     @property
@@ -200,16 +203,10 @@ class LogPosterior(Density):
         mean = solved[:, 0].sum() / solved[:, 1].sum()
         alpha = solved[:, 0] - mean * solved[:, 1]
         value = -0.5 * (self.y - mean) @ alpha - np.log(root.diagonal()).sum()
-        z = (theta - self._location) / self._spread
-        value -= 0.5 * z @ z + np.log(self._spread).sum()
-        value -= 0.5 * (n + len(z)) * math.log(2 * math.pi)
-        # Other priors are densities of the parameter itself.
-        of_parameter = ~self._is_of_logarithm
-        value -= theta[of_parameter].sum()
+        value += self._log_prior(theta) - 0.5 * n * math.log(2 * math.pi)
         if not with_gradient:
             return float(value), np.zeros_like(theta), float(mean)
-        gradient = -z / self._spread
-        gradient[of_parameter] -= 1
+        gradient = (self._location - theta) / self._spread**2 - self._is_of_parameter
         # Minus twice the derivative by the covariance, equation (25) of Bogunovic et al.; a pair
         # stands for two entries.
         inverse, _ = dpotri(root, lower=0, overwrite_c=1)
@@ -227,6 +224,14 @@ class LogPosterior(Density):
             gradient[self._effects][i] -= effect @ of_pairs
         self._latest = theta.copy(), (float(value), gradient, float(mean))
         return self._latest[1]
+
+    def _log_prior(self, theta: Array) -> Array:
+        """Return the log density of the prior, ``...``, at logarithms ``... x p``."""
+        # Other priors than those of logarithms are densities of the parameter itself.
+        z = (theta - self._location) / self._spread
+        terms = 0.5 * np.square(z) + np.log(self._spread) + theta * self._is_of_parameter
+        log_density: Array = -(terms + 0.5 * math.log(2 * math.pi)).sum(axis=-1)
+        return log_density
 
     def _shares(self, theta: Array) -> Array:
         """Return the shares of each part and of both together, ``... x 3``, or 1 of one part."""
@@ -274,7 +279,7 @@ class LogPosterior(Density):
         if self.quadratic is not None and start is not None:
             # A few of Newton's steps. One more outcome hardly changes the Hessian.
             self.quadratic = replace(self.quadratic)
-            found = self.quadratic.minimize(self.negative, ends, theta)
+            found = self.quadratic.minimize(self.negative, ends, theta, CLOSE)
         if found is None:
             # That of the newest observations where there are many.
             part = self if self.part is None else self.part
@@ -306,16 +311,17 @@ class LogPosterior(Density):
             mode: The logarithms at the mode, ``p``.
 
         Returns:
-            The sets, the mode first. Above 250 observations, or where the Hessian is not finite,
-            the mode is the only point.
+            The sets, the mode first; their weights are still to be multiplied by the likelihood
+            (:meth:`tvbo.models.EnsembleGP.weighed_by_likelihood`). Above 250 observations, or where
+            the Hessian is not finite, the mode is the only point.
         """
+        mean = self(mode)[2]
         if self._maximum is None or not np.allclose(self._maximum, mode, rtol=0, atol=1e-9):
             # Not the maximum that Newton's method found last.
             ends = self.bounds.tolist()
             self.quadratic = QuadraticModel.by_differences(self.negative, ends, mode)
-        density, _, mean = self(mode, with_gradient=False)
         if (quadratic := self.quadratic) is None:
-            return self.sets(mode[None], [mean], [density])
+            return self.sets(mode[None], mean, self._log_prior(mode[None]))
         free = np.flatnonzero(~quadratic.held)
         curvatures, directions = np.linalg.eigh(quadratic.hessian[np.ix_(free, free)])
         curvatures = curvatures.clip(LEAST_CURVATURE)
@@ -323,35 +329,30 @@ class LogPosterior(Density):
         largest = np.abs(directions).argmax(axis=0)
         directions *= np.sign(directions[largest, np.arange(len(free))])
         p = len(free)
-        volume = 0.5 * (p * math.log(2 * math.pi) - np.log(curvatures).sum())
-        points, means, log_weights = [mode], [mean], [density + volume]
+        steps = np.zeros((1, p))
         if len(self.y) <= MAX_AVERAGED_OBSERVATIONS:
-            for corner in math.sqrt(p + 2) * helmert(p + 1).T:
-                point = mode.copy()
-                point[free] += directions @ (corner / np.sqrt(curvatures))
-                point = point.clip(*self.bounds.T)
-                density, _, mean = self(point, with_gradient=False)
-                if math.isfinite(density):
-                    # Of the point itself, which a bound may have brought nearer.
-                    steps = directions.T @ (point - mode)[free]
-                    density += float(0.5 * (curvatures @ steps**2))
-                    points.append(point)
-                    means.append(mean)
-                    log_weights.append(density + volume)
-            log_weights = [each - math.log(p + 2) for each in log_weights]
-        return self.sets(np.array(points), means, log_weights)
+            corners = math.sqrt(p + 2) * helmert(p + 1).T
+            steps = np.concatenate([steps, corners / np.sqrt(curvatures)])
+        points = mode.repeat(len(steps)).reshape(-1, len(steps)).T
+        points[:, free] += steps @ directions.T
+        points = points.clip(*self.bounds.T)
+        # Of the points themselves, which a bound may have brought nearer.
+        steps = (points - mode)[:, free] @ directions
+        volume = 0.5 * (p * math.log(2 * math.pi) - np.log(curvatures).sum()) - math.log(len(steps))
+        ratio = self._log_prior(points) + 0.5 * np.square(steps) @ curvatures
+        return self.sets(points, mean, ratio + volume)
 
     def sets(
         self,
         points: Array,
-        means: Sequence[float] = (0.0,),
-        log_weights: Sequence[float] = (0.0,),
+        mean: float = 0.0,
+        log_weights: Array | Sequence[float] = (0.0,),
     ) -> HyperparameterSets:
         """Return sets of hyperparameters.
 
         Args:
             points: Logarithms, ``s x p``.
-            means: Prior means, ``s``.
+            mean: Prior mean.
             log_weights: Logarithms of the weights, ``s``.
         """
         numbers, d = torch.from_numpy(np.exp(points)), len(self.squares)
@@ -369,9 +370,9 @@ class LogPosterior(Density):
             rates=rates,
             is_smooth=torch.full_like(rates, self.form.is_smooth),
             variance=torch.ones_like(rates),
-            mean=torch.tensor(means, dtype=torch.float64),
+            mean=torch.full_like(rates, mean),
             noise=noise,
-            log_weights=torch.tensor(log_weights, dtype=torch.float64),
+            log_weights=torch.as_tensor(log_weights, dtype=torch.float64),
             shares=torch.from_numpy(self._shares(points)),
         )
 

@@ -40,7 +40,7 @@ OBSERVATIONS_PER_PARAMETER = 2
 """A fit waits for this many observations for each number it learns. From fewer, the likelihood
 picks an ε at one of its bounds more often than not."""
 
-SHARE = 0.1
+SHARE = 0.2
 """Share of new outcomes above which a fit also begins at the defaults, to find other optima."""
 
 CONSTANT = 1e-13
@@ -100,7 +100,7 @@ class ModelFitter:
     :attr:`unit`, the order of their prior standard deviation.
 
     Parameters stay at their defaults until there are two observations for each number to learn.
-    Each fit starts from the values of the last one, and whenever a tenth of the outcomes are new
+    Each fit starts from the values of the last one, and whenever a fifth of the outcomes are new
     from the defaults as well, and keeps the result with the larger posterior density. A learned ε
     has a prior in rounds, and a noise learned beside it a wider one than BoTorch's. A fit that ends
     at a bound of a constraint is logged to ``"tvbo.fit.fitted_forms"``.

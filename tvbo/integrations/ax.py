@@ -259,7 +259,7 @@ class LearnedDriftGP(Model):
             model: Any = fitter.last_model
         else:
             held = standardized(observations, fitter.transform)
-            model = EnsembleGP.from_sets(sets, held.X, held.Y, held.Yvar)
+            model = EnsembleGP.from_sets(sets, held.X, held.Y, held.Yvar).weighed_by_likelihood()
         self._fitted = (StandardizedModel(model, fitter.transform).in_user_units(),)
 
 

@@ -24,7 +24,14 @@ from linear_operator import to_dense
 from torch import Size, Tensor
 
 from tvbo.kernels import TemporalDecayKernel, TemporalKernel
-from tvbo.models.closed_form import Array, ClosedForm, EnsembleKernel, HyperparameterSets, Pullback
+from tvbo.models.closed_form import (
+    Array,
+    ClosedForm,
+    EnsembleKernel,
+    Evaluate,
+    HyperparameterSets,
+    Pullback,
+)
 from tvbo.models.one_output import OneOutputModel, check_rows, one_noise_variance
 from tvbo.models.raw import raw_mean, raw_noise_variance, raw_row_kernel
 from tvbo.rounding import LEAST_VARIANCE, innovation_root
@@ -140,6 +147,11 @@ class Factor(NamedTuple):
             torch.cat([self.innovations, innovations], dim=-1),
             (*blocks, new),
         )
+
+    def deviations(self) -> Tensor:
+        """Return the diagonals of the factors, ``s x n``."""
+        parts = [each.inverse.diagonal(dim1=-2, dim2=-1) for each in self.blocks]
+        return torch.cat([self.noise[:, :0], *parts], dim=-1).reciprocal()
 
     def root(self) -> Tensor:
         """Return the factors, ``s x n x n``."""
@@ -315,6 +327,26 @@ class EnsembleGP(OneOutputModel):
         new._factor = new._grown(X, Y, noise.to(X).expand(len(weights), len(X)))
         return new
 
+    @torch.no_grad()
+    def weighed_by_likelihood(self) -> Self:
+        """Return the average with each set's most likely prior mean, and weights times likelihood.
+
+        With as many sets as points of a posterior, weighed by its prior, that is an integral.
+        """
+        factor = self._factor
+        if len(factor.X) == 0:
+            return self
+        ones = factor.whiten(torch.ones_like(factor.noise).unsqueeze(-2)).squeeze(-2)
+        outcomes = factor.innovations + self._set_mean.unsqueeze(-1) * ones
+        mean = (ones * outcomes).sum(dim=-1) / ones.square().sum(dim=-1)
+        innovations = outcomes - mean.unsqueeze(-1) * ones
+        log_likelihood = factor.deviations().log() + 0.5 * innovations.square()
+        new = self._copy()
+        new.weights = (self.weights.log() - log_likelihood.sum(dim=-1)).softmax(dim=0)
+        new._set_mean = mean
+        new._factor = factor._replace(innovations=innovations)
+        return new
+
     def _start(self, weights: Tensor, noise: Tensor, mean: Tensor, width: int) -> None:
         """Set what each set has beside its kernel, with nothing observed."""
         for name, value in (("weights", weights), ("_set_noise", noise), ("_set_mean", mean)):
@@ -426,52 +458,52 @@ class EnsembleGP(OneOutputModel):
             mean, variance = of_outcomes.untransform(mean, variance)
         return mean, variance
 
-    def moments(self, X: Array, with_gradients: bool) -> tuple[Array, Pullback | None]:
-        """Return means and variances of single rows in NumPy, where ``is_closed_form``.
+    def moments(self) -> Evaluate:
+        """Return means and variances of single rows as a function in NumPy.
 
-        They are most of the time of a search for the next action, and PyTorch's graph takes ten
-        times as long for some hundred numbers.
-
-        Args:
-            X: Rows, ``b x d``.
-            with_gradients: Whether to return what differentiates them.
+        Where ``is_closed_form``. They are most of the time of a search for the next action, and
+        PyTorch's graph takes ten times as long for some hundred numbers.
 
         Returns:
-            Means and variances, ``2 x b``, and what takes derivatives by these to derivatives by
-            the rows, ``b x d``, or None.
+            What takes rows ``b x d``, and whether derivatives are needed, to means and variances,
+            ``2 x b``, and to what takes derivatives by these to derivatives by the rows, or None.
         """
-        if len(X) > ROWS_AT_ONCE and not with_gradients:
-            parts = np.array_split(X, -(-len(X) // ROWS_AT_ONCE))
-            return np.concatenate([self.moments(part, False)[0] for part in parts], axis=-1), None
         assert self.sets is not None
-        held = self.weights, self._set_mean, self.sets.variance, self._factor
+        held = self.weights.unsqueeze(-1), self._set_mean, self.sets.variance, self._factor
         weights, prior_mean, prior_variance, factor = _mapped(
             held, lambda tensor: tensor.numpy(force=True)
         )
-        covar, from_covar = self.sets.evaluate(X, factor.X, with_gradients)
-        V = factor.whiten(covar)
-        means = (V @ factor.innovations[..., None])[..., 0] + prior_mean[:, None]
-        mean = weights @ means
-        deviations = means - mean
-        reduction = np.einsum("sbn,sbn->sb", V, V)
-        variances = prior_variance[:, None] - reduction + np.square(deviations)
-        variance = weights @ variances
-        moments = np.array([mean, variance.clip(LEAST_VARIANCE)])
-        if from_covar is None:
-            return moments, None
+        covar_with = self.sets.with_rows(factor.X)
+        columns = factor.innovations[..., None]
 
-        def pullback(by_moments: Array) -> Array:
-            by_mean, by_variance = by_moments
-            by_variance = weights[:, None] * np.where(
-                variance < LEAST_VARIANCE, 0.0, 2 * by_variance
-            )
-            by_means = weights[:, None] * by_mean + by_variance * deviations
-            by_V = by_means[..., None] * factor.innovations[:, None]
-            by_V -= by_variance[..., None] * V
-            by_rows: Array = from_covar(factor.whiten(by_V, transposed=True)).sum(axis=-1)
-            return by_rows.T
+        def evaluate(X: Array, with_gradients: bool) -> tuple[Array, Pullback | None]:
+            if len(X) > ROWS_AT_ONCE and not with_gradients:
+                parts = np.array_split(X, -(-len(X) // ROWS_AT_ONCE))
+                return np.concatenate([evaluate(part, False)[0] for part in parts], axis=-1), None
+            covar, from_covar = covar_with(X, with_gradients)
+            V = factor.whiten(covar)
+            means = (V @ columns)[..., 0] + prior_mean[:, None]
+            mean = (weights * means).sum(axis=0)
+            deviations = means - mean
+            reduction = np.einsum("sbn,sbn->sb", V, V)
+            variances = prior_variance[:, None] - reduction + np.square(deviations)
+            variance = (weights * variances).sum(axis=0)
+            moments = np.array([mean, variance.clip(LEAST_VARIANCE)])
+            if from_covar is None:
+                return moments, None
 
-        return moments, pullback
+            def pullback(by_moments: Array) -> Array:
+                by_mean, by_variance = weights * by_moments[:, None]
+                by_variance = 2 * by_variance * (variance >= LEAST_VARIANCE)
+                by_means = by_mean + by_variance * deviations
+                by_V = by_means[..., None] * factor.innovations[:, None]
+                by_V -= by_variance[..., None] * V
+                by_rows: Array = from_covar(factor.whiten(by_V, transposed=True)).sum(axis=-1)
+                return by_rows.T
+
+            return moments, pullback
+
+        return evaluate
 
     # BoTorch's method takes any keyword; this one refuses those that it would ignore.
     def condition_on_observations(  # type: ignore[override]
@@ -544,8 +576,7 @@ class EnsembleGP(OneOutputModel):
             Means and variances of the mixture, noise included, ``n``, before ``outcome_transform``
             is undone.
         """
-        parts = [each.inverse.diagonal(dim1=-2, dim2=-1) for each in self._factor.blocks]
-        deviations = torch.cat([self._factor.noise[:, :0], *parts], dim=-1).reciprocal()
+        deviations = self._factor.deviations()
         means = self._factor.Y - deviations * self._factor.innovations
         mean = self.weights @ means
         return mean, self.weights @ (deviations.square() + (means - mean).square())
@@ -608,7 +639,7 @@ class EnsembleGP(OneOutputModel):
 
     def _copy(self) -> Self:
         new = copy(self)
-        new._modules = dict(self._modules)
+        new._modules, new._buffers = dict(self._modules), dict(self._buffers)
         return new
 
     @torch.no_grad()
@@ -682,7 +713,7 @@ class EnsembleGP(OneOutputModel):
         """Return means ``... x q`` and covariances ``... x q x q``."""
         is_single = X.shape[-2] == 1
         if is_single and self.is_closed_form:
-            mean, variance = ClosedForm.apply(X, self.moments)
+            mean, variance = ClosedForm.apply(X, self.moments())
             return mean, variance.unsqueeze(-1)
         V, means = self._cross(X)
         means = means + self._prior_mean(X)

@@ -40,6 +40,9 @@ columns of a model's training inputs are not those that are searched. At most 10
 and categories in turns, of BoTorch's 64: where a constraint bends the function, the others find
 nothing, and take most of the time."""
 
+SEARCH = {"maxiter": 2000, "pgtol": 1e-4, "factr": 1e9}
+"""Options of the search of a box: it ends where the maximum is less than some 1e-7 higher."""
+
 NUM_PROBES = 32
 """Number of actions that tell the spread of an acquisition function."""
 
@@ -169,7 +172,7 @@ def _over_box(
         with seeded(generator):
             starts = _starts(in_cube, search_space, q, own).squeeze(-2).numpy()
         cube = [(0.0, 1.0)] * len(lower)
-        X, lowest, _ = fmin_l_bfgs_b_batched(negative, starts, cube, maxiter=2000)
+        X, lowest, _ = fmin_l_bfgs_b_batched(negative, starts, cube, **SEARCH)
         points, values = torch.from_numpy(X).unsqueeze(-2), torch.from_numpy(-lowest)
     elif not in_cube(in_cube.cube.mean(dim=0, keepdim=True).requires_grad_()).requires_grad:
         # A constant acquisition, such as a prior mean, has no gradient to follow.

@@ -241,7 +241,8 @@ class RowState(PosteriorState):
     def _built(self, fitter: ModelFitter, observations: Observations) -> EnsembleGP:
         sets, observations = fitter.fitted.sets, fitter.standardized(observations)
         if sets is not None:
-            return EnsembleGP.from_sets(sets, observations.X, observations.Y, observations.Yvar)
+            held = observations.X, observations.Y, observations.Yvar
+            return EnsembleGP.from_sets(sets, *held).weighed_by_likelihood()
         dense = fitter.last_model
         assert dense is not None
         return self._taken_in(EnsembleGP.from_model(dense, fitter.given_noise), observations)
