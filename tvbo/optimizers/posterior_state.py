@@ -146,7 +146,8 @@ class PosteriorState(ABC):
             self.restart()
             return
         # A policy that drops at this very weight rounds it otherwise.
-        least, kernels = self.tol * (1 + TIE_TOLERANCE), self.dense.temporal_kernels
+        least, dense = self.tol * (1 + TIE_TOLERANCE), self.fitter.last_model
+        kernels = () if dense is None else dense.temporal_kernels
         if not kernels or any((kernel.weight(age) > least).any() for kernel in kernels):
             self.restart()
 
