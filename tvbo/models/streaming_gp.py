@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from copy import copy, deepcopy
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -30,7 +31,7 @@ from tvbo.models.closed_form import Array
 from tvbo.models.one_output import OneOutputModel, check_rows, one_noise_variance
 from tvbo.models.raw import closed_rows, raw_kernels, raw_mean, raw_noise_variance, with_time
 from tvbo.models.time_varying_gp import TimeVaryingGP, make_temporal_kernel
-from tvbo.rounding import LEAST_VARIANCE, check_uncertain, innovation_root
+from tvbo.rounding import LEAST_VARIANCE, check_uncertain
 from tvbo.spaces.observations import check_finite
 from tvbo.spaces.row_index import RowIndex
 
@@ -218,11 +219,10 @@ class Stream:
             self.covar[places][:, places],
             self.prior[self.pending[0, places].astype(int)],
         )
-        if len(covar) == 1:
-            check_uncertain(covar[0], prior)
-            return np.sqrt(covar)
-        given = (torch.from_numpy(each) for each in (covar, np.zeros(len(covar)), prior))
-        root: Array = innovation_root(*given).numpy()
+        root = np.zeros_like(covar)
+        with suppress(np.linalg.LinAlgError):
+            root[:] = np.linalg.cholesky(covar)
+        check_uncertain(np.square(root.diagonal()), prior)
         return root
 
     def tell(self, places: Places, events: Array) -> None:
@@ -246,8 +246,8 @@ class Stream:
             between = _solved(root, self.covar[places][:, rest])
             self.keep(rest)
             self.expected = self.expected + z @ between
-            self.covar = self.covar - between.T @ between
-            self.cross = self.cross - np.tensordot(between.T, V, axes=1)
+            self.covar -= between.T @ between
+            self.cross -= np.tensordot(between.T, V, axes=1)
         self.events = np.concatenate([self.events, events], axis=-1)
         self._append(V, events[1])
 
@@ -577,7 +577,9 @@ class StreamingGP(OneOutputModel):
         streams = []
         for stream, events in zip(self._streams, self._events(X, None, Yvar), strict=True):
             stream, places = stream.copy(), stream.match(events)
-            stream.keep(places[places >= 0])
+            known = places[places >= 0]
+            if len(known) < len(stream.expected):
+                stream.keep(known)
             stream = self._after(stream, events[:, places < 0])
             if not np.array_equal(stream.pending[:2], events[:2]):
                 stream.keep(stream.match(events))
