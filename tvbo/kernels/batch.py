@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
+from functools import reduce
 from typing import Any, Self
 
 import torch
 from botorch.exceptions.errors import UnsupportedError
 from gpytorch.kernels import Kernel
 from torch import Size, Tensor
+from torch.nn import Parameter
 
 from tvbo.spaces.observations import check_finite
 
@@ -79,30 +82,70 @@ class BatchKernel(Kernel):
         return new
 
 
-class WrappedKernel(Kernel):
-    """A kernel that passes its inputs, changed, to one other kernel.
+class ComposedKernel(Kernel):
+    """A kernel made of others, its attributes, whose batch, type and device it has.
+
+    GPyTorch's would index and expand ``active_dims`` as well, and the kernels inside of the others
+    a second time.
 
     Args:
-        base_kernel: The other kernel.
-        **kwargs: Passed to :class:`gpytorch.kernels.Kernel`.
+        **kwargs: ``active_dims``, passed to :class:`gpytorch.kernels.Kernel`.
     """
 
-    def __init__(self, base_kernel: Kernel, **kwargs: Any):
-        super().__init__(**kwargs)
-        self.base_kernel = base_kernel
+    @property
+    def parts(self) -> dict[str, Kernel]:
+        """The other kernels by name."""
+        return {name: each for name, each in self._modules.items() if isinstance(each, Kernel)}
 
     @property
     def batch_shape(self) -> Size:
-        """Batch shape of the base kernel; GPyTorch would search all inner kernels each time."""
-        shape: Size = self.base_kernel.batch_shape
-        return shape
+        """Broadcast batch shape of the other kernels."""
+        return Size(torch.broadcast_shapes(*(part.batch_shape for part in self.parts.values())))
 
     @batch_shape.setter
     def batch_shape(self, value: Size) -> None:
         self._batch_shape = value
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the parameters; without any, that of the other kernels."""
+        dtype: torch.dtype = super().dtype
+        if next(self.parameters(), None) is None:
+            dtype = reduce(torch.promote_types, [part.dtype for part in self.parts.values()])
+        return dtype
 
-class ColumnKernel(WrappedKernel):
+    @property
+    def device(self) -> torch.device | None:
+        """Device of the other kernels, which may have no parameters."""
+        device: torch.device | None = next(iter(self.parts.values())).device
+        return device
+
+    def __getitem__(self, index: Any) -> Self:
+        """Return the kernel of a part of the batch."""
+        return self._with_parts(lambda each: each[index]) if self.batch_shape else self
+
+    def expand_batch(self, *sizes: Any) -> Self:
+        """Return the kernel with its parameters expanded to a batch shape."""
+        shape = Size(sizes if isinstance(sizes[0], int) else sizes[0])
+
+        def expanded(each: Any) -> Any:
+            if isinstance(each, Kernel):
+                return each.expand_batch(shape)
+            return each.expand(*shape, each.shape[-1]).clone()
+
+        return self._with_parts(expanded)
+
+    def _with_parts(self, change: Callable[[Any], Any]) -> Self:
+        """Return a copy whose other kernels, and own parameters, are changed."""
+        new = deepcopy(self)
+        for name, part in self.parts.items():
+            setattr(new, name, change(part))
+        for name, value in self.named_parameters(recurse=False):
+            setattr(new, name, Parameter(change(value.detach())))
+        return new
+
+
+class ColumnKernel(ComposedKernel):
     """``base_kernel`` over the given columns, among which its own ``active_dims`` are counted.
 
     The given kernel is not modified, so that several models can share it and its owner can read the
@@ -117,31 +160,8 @@ class ColumnKernel(WrappedKernel):
     """
 
     def __init__(self, base_kernel: Kernel, columns: Sequence[int]):
-        super().__init__(base_kernel, active_dims=tuple(columns))
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Type of the parameters; of a base kernel without any, its own."""
-        has_parameters = next(self.parameters(), None) is not None
-        dtype: torch.dtype = super().dtype if has_parameters else self.base_kernel.dtype
-        return dtype
-
-    @property
-    def device(self) -> torch.device | None:
-        """Device of the base kernel, which may have no parameters."""
-        device: torch.device | None = self.base_kernel.device
-        return device
-
-    def __getitem__(self, index: Any) -> ColumnKernel:
-        """Return the kernel of a part of the batch."""
-        if not self.batch_shape:
-            return self
-        # GPyTorch's would index the columns as well.
-        return ColumnKernel(self.base_kernel[index], self.active_dims.tolist())
-
-    def expand_batch(self, *sizes: Any) -> ColumnKernel:
-        """Return the kernel with its parameters expanded to a batch shape."""
-        return ColumnKernel(self.base_kernel.expand_batch(*sizes), self.active_dims.tolist())
+        super().__init__(active_dims=tuple(columns))
+        self.base_kernel = base_kernel
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Any:
         """Return the base kernel's covariances of inputs that have only the given columns."""

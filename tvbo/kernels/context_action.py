@@ -11,16 +11,16 @@ from botorch.exceptions.errors import UnsupportedError
 from gpytorch.constraints import GreaterThan
 from gpytorch.kernels import Kernel
 from linear_operator import to_dense
-from torch import Size, Tensor
+from torch import Tensor
 from torch.nn import Module, Parameter
 
-from tvbo.kernels.batch import ColumnKernel
+from tvbo.kernels.batch import ColumnKernel, ComposedKernel
 from tvbo.spaces.observations import check_finite
 
 Structure = Literal["product", "additive", "both"]
 
 
-class ContextActionKernel(Kernel):
+class ContextActionKernel(ComposedKernel):
     r"""A kernel over action :math:`s` and context :math:`z` (Krause, Ong, 2011, Section 5.1).
 
     .. math::
@@ -87,49 +87,6 @@ class ContextActionKernel(Kernel):
             self.register_parameter("raw_outputscales", Parameter(torch.ones(*self.batch_shape, 3)))
             # No transform: L-BFGS has a box, and the scale of a part can become exactly zero.
             self.register_constraint("raw_outputscales", GreaterThan(0.0, transform=None))
-
-    @property
-    def batch_shape(self) -> Size:
-        """Broadcast batch shape of the two kernels."""
-        return Size(
-            torch.broadcast_shapes(self.action_kernel.batch_shape, self.context_kernel.batch_shape)
-        )
-
-    @batch_shape.setter
-    def batch_shape(self, value: Size) -> None:
-        self._batch_shape = value
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Type of the parameters; without any, that of the covariances of both kernels."""
-        if next(self.parameters(), None) is None:
-            return torch.promote_types(self.action_kernel.dtype, self.context_kernel.dtype)
-        dtype: torch.dtype = super().dtype
-        return dtype
-
-    def __getitem__(self, index: Any) -> ContextActionKernel:
-        """Return the kernel of a part of the batch."""
-        if not self.batch_shape:
-            return self
-        # GPyTorch's would index the inner kernels of the two a second time.
-        new = ContextActionKernel(
-            self.action_kernel[index], self.context_kernel[index], self.structure
-        )
-        if self.structure == "both":
-            new.raw_outputscales = Parameter(self.raw_outputscales.detach()[index])
-        return new
-
-    def expand_batch(self, *sizes: Any) -> ContextActionKernel:
-        """Return the kernel with its parameters expanded to a batch shape."""
-        new = ContextActionKernel(
-            self.action_kernel.expand_batch(*sizes),
-            self.context_kernel.expand_batch(*sizes),
-            self.structure,
-        )
-        if self.structure == "both":
-            expanded = self.raw_outputscales.detach().expand(*new.batch_shape, 3)
-            new.raw_outputscales = Parameter(expanded.clone())
-        return new
 
     @property
     def outputscales(self) -> Tensor:

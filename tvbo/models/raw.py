@@ -17,13 +17,13 @@ from gpytorch.means import Mean, ZeroMean
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tvbo.kernels.batch import ColumnKernel, WrappedKernel
+from tvbo.kernels.batch import ColumnKernel, ComposedKernel
 from tvbo.models.closed_form import CORRELATIONS, Array, Correlation
 from tvbo.models.scale import outcome_scale
 from tvbo.models.time_varying_gp import TimeVaryingGP
 
 
-class ScaledKernel(WrappedKernel):
+class ScaledKernel(ComposedKernel):
     """A kernel of outcomes in another unit, and of rows before a transform.
 
     Args:
@@ -37,7 +37,8 @@ class ScaledKernel(WrappedKernel):
     def __init__(
         self, base_kernel: Kernel, scale: float, input_transform: InputTransform | None = None
     ):
-        super().__init__(base_kernel)
+        super().__init__()
+        self.base_kernel = base_kernel
         self.input_transform = input_transform
         self.register_buffer("scale", torch.tensor(scale, dtype=torch.float64))
 
