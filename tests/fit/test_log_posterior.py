@@ -111,8 +111,8 @@ def test_a_search_ends_where_botorchs_does(kind):
 @pytest.mark.parametrize("kind", ["decay", "Matérn"])
 def test_many_outcomes_begin_at_the_newest_and_end_where_all_do(kind):
     _, posterior = make(kind, 520)
-    value, found = posterior.maximize(posterior.start())
-    expected, other = posterior.maximize(None)
+    value, found = posterior.maximize(None)
+    expected, other = posterior.maximize(posterior.default)
     assert value == pytest.approx(expected, abs=1e-6)
     assert found == pytest.approx(other, abs=1e-4)
 

@@ -62,10 +62,6 @@ class Density(ABC):
         """How many numbers are learned."""
         return len(self.default)
 
-    def start(self) -> Array | None:
-        """Return where a first fit begins; None is the default."""
-        return None
-
     def maximize(self, start: Array | None) -> tuple[float, Array]:
         """Return the log density at the maximum that a search finds from a start, and where it is.
 

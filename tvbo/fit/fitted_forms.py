@@ -99,7 +99,7 @@ class Fitted:
             is_known = mode is not None and len(mode) == len(posterior.default)
             starts = [mode] if is_known else []
             if from_defaults or not is_known:
-                starts.append(posterior.start())
+                starts.append(None)
             # One draw, so that later ones do not depend on whether restarts are needed.
             restarts = Generator().manual_seed(draw_seed(generator))
             density, found = fit_from(posterior, starts, restarts)

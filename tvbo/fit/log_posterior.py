@@ -265,15 +265,17 @@ class LogPosterior(Density):
             entry = self.names[:i].count(self.names[i])
             yield AtBound(self.names[i], entry, ("lower", "upper")[side], numbers[i].item())
 
-    def start(self) -> Array | None:
-        """Return where a first fit begins: of many observations, where that of a part ends."""
-        return None if self.part is None else self.part.maximize(None)[1]
-
     def maximize(self, start: Array | None) -> tuple[float, Array]:
         """Return the log density at the maximum found from a start, and where it is.
 
         It is not finite if the search failed.
+
+        Args:
+            start: Where a fit ended, ``p``; None is the default, or of many observations where a
+                search with a part of them ends.
         """
+        if start is None and self.part is not None:
+            start = self.part.maximize(None)[1]
         theta = self.default if start is None else start.clip(*self.bounds.T)
         ends, found = self.bounds.tolist(), None
         if self.quadratic is not None and start is not None:

@@ -188,22 +188,6 @@ class Additional(NamedTuple):
     innovations: Tensor
 
 
-class Observed(NamedTuple):
-    """Observations, and the Cholesky factor of their covariance.
-
-    Args:
-        X: Rows, ``n x d``.
-        residual: Outcomes less the prior mean, ``n``.
-        noise: Noise variances, ``n``.
-        root: The factor, ``n x n``, lower triangular.
-    """
-
-    X: Tensor
-    residual: Tensor
-    noise: Tensor
-    root: Tensor
-
-
 class EnsembleGP(OneOutputModel):
     r"""An exact GP with given hyperparameters, or the average over several sets of them.
 
@@ -556,13 +540,18 @@ class EnsembleGP(OneOutputModel):
         new._factor = Factor(X, Y, noise[i : i + 1], innovations[i : i + 1], own)
         return new
 
-    def observed(self) -> Observed | None:
-        """Return what the posterior is given; None with several sets, or if there is a batch."""
+    def observed(self) -> tuple[Tensor, ...] | None:
+        """Return what the posterior is given; None with several sets, or if there is a batch.
+
+        Returns:
+            Rows, ``n x d``; outcomes less the prior mean, ``n``; noise variances, ``n``; and the
+            Cholesky factor of the covariance of the outcomes, ``n x n``, lower triangular.
+        """
         if self.sets is not None or self._additional is not None:
             return None
         X, Y, (noise,) = self._factor[:3]
         residual = Y - self._prior_mean(X)[0] if len(X) > 0 else Y
-        return Observed(X, residual, noise, self._factor.root()[0])
+        return X, residual, noise, self._factor.root()[0]
 
     def one_step_ahead(self) -> tuple[Tensor, Tensor]:
         r"""Return what is predicted of each outcome by those before it.

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 import torch
 from botorch.acquisition import AcquisitionFunction
 from botorch.generation import gen_candidates_scipy
-from botorch.optim import optimize_acqf
 from botorch.optim.batched_lbfgs_b import fmin_l_bfgs_b_batched
 from botorch.optim.optimize_mixed import optimize_acqf_mixed_alternating
 from botorch.utils.sampling import boltzmann_sample, draw_sobol_samples
@@ -40,8 +39,10 @@ columns of a model's training inputs are not those that are searched. At most 10
 and categories in turns, of BoTorch's 64: where a constraint bends the function, the others find
 nothing, and take most of the time."""
 
-SEARCH = {"maxiter": 2000, "pgtol": 1e-4, "factr": 1e9}
-"""Options of the search of a box: it ends where the maximum is less than some 1e-7 higher."""
+LONG_SEARCH = {"maxiter": 2000}
+SEARCH = {**LONG_SEARCH, "pgtol": 1e-4, "factr": 1e9}
+"""Options of the search of a box: of any function, and of one in closed form, in standard
+deviations of the outcomes, which ends where the maximum is some 1e-7 higher at most."""
 
 NUM_PROBES = 32
 """Number of actions that tell the spread of an acquisition function."""
@@ -56,9 +57,9 @@ def maximize(
 ) -> Tensor:
     """Return the actions, ``q x d``, that maximize an acquisition function.
 
-    A box is searched by BoTorch's ``optimize_acqf`` in the unit cube, the actions of a batch
-    jointly; a mixed space by ``optimize_acqf_mixed_alternating``; of a finite set, all actions are
-    evaluated. There the actions of a batch are chosen one after another. Of values that are tied
+    A box is searched by L-BFGS-B in the unit cube, the actions of a batch jointly; a mixed space by
+    ``optimize_acqf_mixed_alternating``; of a finite set, all actions are evaluated. There the
+    actions of a batch are chosen one after another. Of values that are tied
     (:mod:`tvbo.rounding`), the generator chooses one, in a box the first start counts.
 
     Args:
@@ -156,41 +157,33 @@ def _over_box(
 ) -> Tensor:
     bounds = search_space.bounds
     in_cube = InUnitCube(acq_function, bounds, ask_context.rows)
-    own = getattr(acq_function, "raw_samples", None)
-    values: Tensor | None
-    if q == 1 and isinstance(acq_function, ClosedFormAcquisition):
-        # BoTorch's search saves a graph at each evaluation, which takes longer than the numbers do.
+
+    def by_graph(points: Array) -> tuple[Array, Array]:
+        X = torch.from_numpy(points).view(len(points), q, -1).requires_grad_()
+        values = in_cube(X)
+        if not values.requires_grad:
+            # A constant acquisition, such as a prior mean, has no gradient to follow.
+            return -values.numpy(), np.zeros_like(points)
+        (gradients,) = torch.autograd.grad(values.sum(), X)
+        return -values.detach().numpy(), -gradients.flatten(1).numpy()
+
+    def in_closed_form(points: Array) -> tuple[Array, Array]:
+        # A graph takes longer than the numbers do.
         (lower, upper), row = bounds.numpy(), ask_context.rows(bounds[:1]).numpy()
-        evaluate = acq_function.value_and_gradient
+        rows = row.repeat(len(points), axis=0)
+        rows[:, : len(lower)] = lower + points * (upper - lower)
+        found, gradients = cast(ClosedFormAcquisition, acq_function).value_and_gradient(rows)
+        return -found, -gradients[:, : len(lower)] * (upper - lower)
 
-        def negative(points: Array) -> tuple[Array, Array]:
-            rows = row.repeat(len(points), axis=0)
-            rows[:, : len(lower)] = lower + points * (upper - lower)
-            found, gradients = evaluate(rows)
-            return -found, -gradients[:, : len(lower)] * (upper - lower)
-
-        with seeded(generator):
-            starts = _starts(in_cube, search_space, q, own).squeeze(-2).numpy()
-        cube = [(0.0, 1.0)] * len(lower)
-        X, lowest, _ = fmin_l_bfgs_b_batched(negative, starts, cube, **SEARCH)
-        points, values = torch.from_numpy(X).unsqueeze(-2), torch.from_numpy(-lowest)
-    elif not in_cube(in_cube.cube.mean(dim=0, keepdim=True).requires_grad_()).requires_grad:
-        # A constant acquisition, such as a prior mean, has no gradient to follow.
-        return torch.cat([search_space.sample(generator) for _ in range(q)])
-    else:
-        with seeded(generator):
-            points, values = optimize_acqf(
-                in_cube,
-                bounds=in_cube.cube,
-                q=q,
-                num_restarts=search_space.num_restarts,
-                batch_initial_conditions=_starts(in_cube, search_space, q, own),
-                return_best_only=False,
-                # A line search that ends early has reached rounding error at a maximum.
-                retry_on_optimization_warning=False,
-            )
-    assert values is not None
-    return unnormalize(points[int(argmax(values))], bounds, False).clamp(*bounds)
+    has_closed_form = q == 1 and isinstance(acq_function, ClosedFormAcquisition)
+    negative, options = (in_closed_form, SEARCH) if has_closed_form else (by_graph, LONG_SEARCH)
+    with seeded(generator):
+        own = getattr(acq_function, "raw_samples", None)
+        starts = _starts(in_cube, search_space, q, own).flatten(1).numpy()
+        cube = [(0.0, 1.0)] * starts.shape[-1]
+        points, lowest, _ = fmin_l_bfgs_b_batched(negative, starts, cube, **options)
+    best = torch.from_numpy(points[int(argmax(torch.from_numpy(-lowest)))]).view(q, -1)
+    return unnormalize(best, bounds, False).clamp(*bounds)
 
 
 def _starts(in_cube: InUnitCube, search_space: Box, q: int, own: int | None) -> Tensor:

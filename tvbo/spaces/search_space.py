@@ -163,7 +163,7 @@ class Box(RowSpace):
         outside: Whether a row outside is refused, clipped to the bounds, or taken as it is.
 
     Attributes:
-        num_restarts: Starts of ``optimize_acqf``.
+        num_restarts: Starts of the search for a maximum.
         raw_samples: Points from which the starts are picked.
 
     Raises:
