@@ -23,7 +23,7 @@ from tvbo.logs.likelihood import EARLIER, MAX_DENSE, RECENT, LogLikelihood
 from tvbo.logs.maximize import RATE, LikelihoodMaximizer, Optimum
 from tvbo.logs.outliers import LogModel, clipped, find_outliers
 from tvbo.logs.parameters import scaled_kernel
-from tvbo.logs.profile import OUTLIERS, START_STEPS, at_rate, explore_starts, profile_rate, steps
+from tvbo.logs.profile import OUTLIERS, START_STEPS, STEPS, at_rate, explore_starts, profile_rate
 from tvbo.terminal import patient_steps
 from tvbo.values import as_number, check_positive
 
@@ -116,7 +116,7 @@ def fit_drift(
             from 0.
         temporal_kernel: Forms of drift to fit too, as in :func:`fit_panel`: ``"auto"`` compares
             three. ``DriftFit.comparison`` says which was chosen, ``settings()`` has its model.
-        on_step: Called with the name of each step, of ``steps``.
+        on_step: Called with the name of each step.
         progress: Show a progress bar, if the fit takes longer than two seconds.
 
     Returns:
@@ -165,7 +165,7 @@ def fit_drift(
             f"The likelihood of {len(log):,} rows over {log.num_actions:,} actions is approximate: "
             f"each {BLOCK_ROWS} rows are given some {RECENT + EARLIER} earlier ones, not all."
         )
-    names = [*steps(num_starts), *(form.name for form in forms)]
+    names = [*STEPS, *(form.name for form in forms)]
     with patient_steps(names, "fit_drift", progress) as show:
 
         def report(step: str) -> None:
@@ -246,7 +246,7 @@ class _Fit:
         self.on_step(OUTLIERS)
         _, subsample = self._prepared(log)
         if before is None:
-            optima = explore_starts(subsample, self.num_starts, lambda step: None)
+            optima = explore_starts(subsample, self.num_starts)
         else:
             optima = [subsample.explore(before.theta, max_steps=START_STEPS)]
         return _model(subsample, max(optima, key=lambda optimum: optimum.log_likelihood))

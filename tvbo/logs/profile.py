@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.optimize import brentq
@@ -32,10 +33,14 @@ OUT_OF_REACH = 10.0
 BEYOND = math.log(1e9)
 """Distance from the bounds of log ρ at which the limits of no drift and no memory are evaluated."""
 
-OUTLIERS = "outliers"
-LIMITS = ("no drift", "no memory")
-MAXIMUM = "maximum"
-INTERVAL = "interval"
+STEPS = OUTLIERS, STARTS, MAXIMUM, LIMITS, INTERVAL = (
+    "outliers",
+    "starts",
+    "maximum",
+    "no drift, no memory",
+    "interval",
+)
+"""Steps of a fit, in order."""
 
 
 @dataclass(frozen=True)
@@ -65,23 +70,11 @@ class Profile:
         return math.inf if log_rate == self.at_infinity.log_rate else math.exp(log_rate)
 
 
-def steps(num_starts: int) -> list[str]:
-    """Return the names of the steps of a fit, in order: outliers, and :func:`profile_rate`."""
-    starts = [f"start {i + 1} of {num_starts}" for i in range(num_starts)]
-    return [OUTLIERS, *starts, MAXIMUM, *LIMITS, INTERVAL]
-
-
-def explore_starts(
-    maximizer: LikelihoodMaximizer, num_starts: int, on_step: Callable[[str], None]
-) -> list[Optimum]:
+def explore_starts(maximizer: LikelihoodMaximizer, num_starts: int) -> list[Optimum]:
     """Return rough maxima from starts spread evenly in log ρ over the bounds of the maximizer."""
     rates = np.linspace(*maximizer.rate_bounds, num_starts + 2)[1:-1]
-    optima = []
-    for step, rate in zip(steps(num_starts)[1:], rates, strict=False):
-        on_step(step)
-        start = at_rate(maximizer.start, rate)
-        optima.append(maximizer.explore(start, max_steps=START_STEPS))
-    return optima
+    starts = [at_rate(maximizer.start, rate) for rate in rates]
+    return [maximizer.explore(start, max_steps=START_STEPS) for start in starts]
 
 
 def at_rate(theta: Array, log_rate: float) -> Array:
@@ -103,8 +96,8 @@ def profile_rate(
         maximizer: Maximizer of the likelihood.
         num_starts: Number of starts, spread evenly in log ρ over the bounds of the maximizer.
         level: Confidence of the interval.
-        on_step: Called with the name of each step in turn, and with the last one for each point of
-            the profile, for a progress bar.
+        on_step: Called with the name of each step, and with the last one for each point of the
+            profile, for a progress bar.
         subsample: Maximizer of the likelihood of a subsample of the log, with the same parameters,
             used for all starts; the best of its maxima is the start for the whole log. None uses
             the whole log.
@@ -115,7 +108,8 @@ def profile_rate(
     subsample = subsample or maximizer
     # Quantiles of χ² by its incomplete gamma function; importing scipy.stats takes long.
     drop, drop_at_infinity = (gammaincinv(0.5 * df, level) for df in (1, memory_parameters))
-    optima = explore_starts(subsample, num_starts, on_step)
+    on_step(STARTS)
+    optima = explore_starts(subsample, num_starts)
 
     def at_limit(log_rate: float) -> Array:
         thetas = [at_rate(each.theta, log_rate) for each in optima]
@@ -126,9 +120,8 @@ def profile_rate(
     rough = max((each.theta for each in optima), key=maximizer.value)
     best, model = maximizer.refine(rough)
     gain = best.log_likelihood - maximizer.value(rough)
-    on_step(LIMITS[0])
+    on_step(LIMITS)
     at_zero = maximizer.explore(at_limit(low - BEYOND), RATE, max_steps=LIMIT_STEPS)
-    on_step(LIMITS[1])
     theta = at_limit(high + BEYOND)
     # It is only compared with a threshold, which it may be far below.
     reach = maximizer.value(theta) + OUT_OF_REACH * (1 + gain)
@@ -219,6 +212,7 @@ FIRST_STEP = 0.25
 """First step in log ρ outwards from the maximum, at most; each later one is a half longer."""
 
 
+@dataclass
 class _ProfileSearch:
     r"""Points and crossings of the profile likelihood around a maximum.
 
@@ -234,34 +228,35 @@ class _ProfileSearch:
         on_point: Called before each point is computed.
     """
 
-    def __init__(
-        self,
-        maximizer: LikelihoodMaximizer,
-        best: Optimum,
-        model: QuadraticModel | None,
-        points: dict[float, Optimum],
-        on_point: Callable[[], None],
-    ):
-        self.maximizer, self.best, self.points = maximizer, best, points
-        self.on_point = on_point
-        self.model, self.curvature = None, None
-        self.direction = np.zeros_like(best.theta)
-        if model is not None:
-            self.model, slope, self.curvature = _without(model, RATE)
-            self.direction[maximizer.free(RATE)] = slope
+    maximizer: LikelihoodMaximizer
+    best: Optimum
+    model: QuadraticModel | None
+    points: dict[float, Optimum]
+    on_point: Callable[[], None]
+
+    @cached_property
+    def others(self) -> tuple[QuadraticModel, Array, float] | None:
+        """Model of the other parameters, their slopes by log ρ, and its curvature with these."""
+        if self.model is None:
+            return None
+        rest, slope, curvature = _without(self.model, RATE)
+        direction = np.zeros_like(self.best.theta)
+        direction[self.maximizer.free(RATE)] = slope
+        return rest, direction, curvature
 
     def at(self, log_rate: float) -> Optimum:
         """Return the point of the profile at a rate."""
         if log_rate not in self.points:
             self.on_point()
             near = min(self.points, key=lambda known: abs(known - log_rate))
-            moved = self.points[near].theta + self.direction * (log_rate - near)
-            start = at_rate(moved, log_rate)
-            if self.model is None:
-                self.points[log_rate] = self.maximizer.explore(start, RATE)
+            start = at_rate(self.points[near].theta, log_rate)
+            if self.others is None:
+                found = self.maximizer.explore(start, RATE)
             else:
-                found, _ = self.maximizer.refine(start, RATE, model=self.model, close=PROFILE)
-                self.points[log_rate] = found
+                rest, direction, _ = self.others
+                start += direction * (log_rate - near)
+                found, _ = self.maximizer.refine(start, RATE, model=rest, close=PROFILE)
+            self.points[log_rate] = found
         return self.points[log_rate]
 
     def end(self, limit: Optimum, drop: float, outwards: float) -> float:
@@ -286,8 +281,8 @@ class _ProfileSearch:
         while inner != best.log_rate and excess(inner) >= 0:
             inner += min(1.0, max(-1.0, best.log_rate - inner))
         step = FIRST_STEP
-        if self.curvature is not None:
-            step = min(step, depth / math.sqrt(self.curvature))
+        if self.others is not None:
+            step = min(step, depth / math.sqrt(self.others[2]))
         outer = inner + outwards * step
         while excess(outer) < 0:
             step *= 1.5
