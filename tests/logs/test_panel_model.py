@@ -114,15 +114,34 @@ def test_likelihood_is_that_of_a_dense_gaussian_in_any_unit(name, missing):
 
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 @pytest.mark.parametrize("name", FORMS)
-def test_gradient_is_that_of_differences(name, missing):
+def test_restricted_likelihood_integrates_a_level_of_each_arm_out(name, missing):
+    form, theta, cells, segments = case(name, missing)
+    filtered = form.filter(cells.values, cells.gaps, theta)
+    outputs = form.outputs(cells.values, theta)
+    value = filtered.log_likelihood(outputs, restricted=True)
+    dynamics = form.dynamics(theta, 1.0, 1.0)
+    covar = covariance(dynamics, cells.times, segments)
+    covar += np.diag(np.tile(dynamics.noise, len(segments)))
+    known = ~np.isnan(cells.values.ravel())
+    levels = np.tile(np.eye(ARMS), (len(segments), 1))[known]
+    information = levels.T @ np.linalg.solve(covar[np.ix_(known, known)], levels)
+    expected = filtered.log_likelihood(outputs) - 0.5 * np.linalg.slogdet(information)[1]
+    assert value == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("restricted", [False, True])
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+@pytest.mark.parametrize("name", FORMS)
+def test_gradient_is_that_of_differences(name, missing, restricted):
     form, theta, cells, _ = case(name, missing)
 
     def value(point):
         filtered = form.filter(cells.values, cells.gaps, point)
-        return filtered.log_likelihood(form.outputs(cells.values, point)) + form.log_prior(point)[0]
+        value = filtered.log_likelihood(form.outputs(cells.values, point), restricted)
+        return value + form.log_prior(point)[0]
 
     filtered = form.filter(cells.values, cells.gaps, theta)
-    found = filtered.gradient(form.outputs(cells.values, theta))
+    found = filtered.gradient(form.outputs(cells.values, theta), restricted)
     gradient = form.chain(theta, found, cells.gaps) + form.log_prior(theta)[1]
     steps = 1e-5 * np.eye(len(theta))
     expected = np.array([(value(theta + h) - value(theta - h)) / 2e-5 for h in steps])

@@ -215,7 +215,7 @@ class PanelModel:
         residuals = (values - self.levels(cells.times * gap))[:, None]
         filtered = KalmanFilter(model, ~np.isnan(residuals), cells.gaps)
         _, states = filtered.innovations(residuals)
-        return Belief(states[-1, 0], filtered.steps[-1].filtered[0])
+        return Belief(states[-1, 0], filtered.last_covariance[0])
 
     def predict(self, belief: Belief, lag: float) -> Belief:
         """Return beliefs after a lag."""

@@ -304,9 +304,9 @@ def vector_form(residuals: Cells, theta: Array) -> VectorForm:
     """
     form = IndependentForm(residuals)
     filtered = form.filter(residuals.values, residuals.gaps, theta)
-    errors, states = filtered.innovations(form.outputs(residuals.values, theta))
-    precision = np.stack([step.precision[:, 0, 0] for step in filtered.steps])
-    errors = (errors[:, :, 0] * np.sqrt(precision)).clip(-FAR, FAR)
+    outputs = form.outputs(residuals.values, theta)
+    _, states = filtered.innovations(outputs)
+    errors = filtered.whitened(outputs)[:, :, 0].clip(-FAR, FAR)
     follows = residuals.gaps[1:] >= 0
     _, variances, _ = form.parts(theta)
     X = (states[:-1, :, 0] / np.sqrt(variances))[follows]
@@ -365,17 +365,12 @@ def season_regressors(cells: Cells, season: Season, base: Maximum) -> Regressors
     eigenvalues, modes, filtered = form.mode_filter(theta, cells)
     series = filled_in(cells) @ modes
 
-    def white(values: Array) -> Array:
-        errors, _ = filtered.innovations(values[:, :, None])
-        return errors[:, :, 0] * np.sqrt(
-            np.stack([each.precision[:, 0, 0] for each in filtered.steps])
-        )
-
-    whitened = np.stack(
-        [white(np.broadcast_to(column[:, None], series.shape)) for column in columns.T], axis=-1
-    )
-    information = np.einsum("tij,tik->ijk", whitened, whitened, optimize=True)
-    projected = np.einsum("tij,ti->ij", whitened, white(series), optimize=True)
+    # The same columns in each mode.
+    shared = np.broadcast_to(columns[:, :, None, None], (*columns.shape, len(modes), 1))
+    whitened = filtered.whitened(shared)[..., 0]
+    white = filtered.whitened(series[..., None])[..., 0]
+    information = np.einsum("tji,tki->ijk", whitened, whitened, optimize=True)
+    projected = np.einsum("tji,ti->ij", whitened, white, optimize=True)
     logs = np.log(eigenvalues)
 
     def prior(point: Array) -> Array:

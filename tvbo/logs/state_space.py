@@ -36,6 +36,11 @@ class StateSpace:
     observation: Array
     noise: Array
 
+    def transition(self, gap: int) -> Array:
+        """Return the transition over a gap, ``b x s x s``; zero where a segment begins."""
+        A: Array = np.zeros_like(self.initial) if gap < 0 else self.transitions[gap]
+        return A
+
 
 @dataclass(frozen=True)
 class Gradient:
@@ -43,17 +48,15 @@ class Gradient:
 
     Args:
         log_likelihood: Of all observed cells.
-        values: ``T x b x m``, minus the derivative with respect to the values: the precision times
-            the values, zero where there is none.
         transitions: ``g x b x s x s``.
         innovations: ``g x b x s x s``, symmetric.
         initial: ``b x s x s``, symmetric.
         noise: ``b x m``.
-        states: ``T x b x s``, derivative with respect to the predicted state at each time.
+        states: ``T x b x s``, derivative of the log likelihood about known levels with respect to
+            the predicted state at each time.
     """
 
     log_likelihood: float
-    values: Array
     transitions: Array
     innovations: Array
     initial: Array
@@ -62,18 +65,28 @@ class Gradient:
 
 
 @dataclass
-class _Step:
-    """Covariances of a step, which steps with the same cells and gap may share."""
+class _Run:
+    """Successive times that share the covariances of a step, from ``start`` to before ``stop``."""
 
+    start: int
+    stop: int
+    gap: int
     predicted: Array
     gain: Array
     precision: Array
     filtered: Array
     log_determinant: float
 
+    def remaining(self, Z: Array) -> Array:
+        """Return the factor of a predicted state in the filtered one, ``b x s x s``."""
+        factor: Array = np.eye(self.gain.shape[-2]) - self.gain @ Z
+        return factor
+
 
 class KalmanFilter:
     """The filter of a panel at given parameters; means are filtered for any values.
+
+    Values are ``T x ... x b x m``, such as several series at once.
 
     Args:
         model: The model.
@@ -82,36 +95,31 @@ class KalmanFilter:
     """
 
     def __init__(self, model: StateSpace, observed: NDArray[np.bool_], gaps: NDArray[np.int64]):
-        self.model, self.observed, self.gaps = model, observed, gaps
-        self.steps: list[_Step] = []
-        T = len(gaps)
-        same = np.zeros(T, dtype=bool)
+        self.model, self.observed = model, observed
+        self.runs: list[_Run] = []
+        same = np.zeros(len(gaps), dtype=bool)
         same[1:] = (observed[1:] == observed[:-1]).all((1, 2)) & (gaps[1:] == gaps[:-1])
         scale = np.abs(model.initial).max()
-        steady = False
-        for t in range(T):
-            if steady and same[t]:
-                self.steps.append(self.steps[-1])
+        steady, run = False, None
+        for t, gap in enumerate(gaps.tolist()):
+            if run is not None and steady and same[t]:
+                run.stop = t + 1
                 continue
-            before = self.steps[-1] if t else None
-            predicted = model.initial if gaps[t] < 0 else self._predict(before, gaps[t])
-            step = self._update(predicted, observed[t])
+            predicted, before = model.initial, run
+            if gap >= 0:
+                assert before is not None
+                A = model.transitions[gap]
+                predicted = A @ before.filtered @ A.swapaxes(-1, -2) + model.innovations[gap]
+                predicted = 0.5 * (predicted + predicted.swapaxes(-1, -2))
+            run = self._update(t, gap, predicted, observed[t])
             steady = bool(
                 before is not None
                 and same[t]
                 and np.abs(predicted - before.predicted).max() <= STEADY * scale
             )
-            self.steps.append(step)
+            self.runs.append(run)
 
-    def _predict(self, before: _Step | None, gap: int) -> Array:
-        """Return the covariance of the next state."""
-        assert before is not None
-        A = self.model.transitions[gap]
-        predicted = A @ before.filtered @ A.swapaxes(-1, -2) + self.model.innovations[gap]
-        symmetric: Array = 0.5 * (predicted + predicted.swapaxes(-1, -2))
-        return symmetric
-
-    def _update(self, predicted: Array, observed: NDArray[np.bool_]) -> _Step:
+    def _update(self, t: int, gap: int, predicted: Array, observed: NDArray[np.bool_]) -> _Run:
         """Condition on the observed cells; the others have a precision of zero."""
         Z = self.model.observation
         crossed = predicted @ Z.T
@@ -135,181 +143,256 @@ class KalmanFilter:
             precision[:, diagonal, diagonal] -= ~observed
         gain = crossed @ precision
         filtered = predicted - gain @ crossed.swapaxes(-1, -2)
-        return _Step(predicted, gain, precision, filtered, log_determinant)
+        return _Run(t, t + 1, gap, predicted, gain, precision, filtered, log_determinant)
+
+    @property
+    def last_covariance(self) -> Array:
+        """Covariance of the state after the last time, ``b x s x s``."""
+        return self.runs[-1].filtered
 
     def innovations(self, values: Array) -> tuple[Array, Array]:
-        """Return innovations ``T x b x m``, and filtered states ``T x b x s``.
+        """Return innovations ``T x ... x b x m``, and filtered states ``T x ... x b x s``.
 
         Args:
-            values: ``T x b x m``; those that are not observed are ignored.
+            values: ``T x ... x b x m``; those that are not observed are ignored.
         """
-        model, T = self.model, len(values)
-        b, s = model.initial.shape[:2]
-        errors, filtered = np.empty(values.shape), np.empty((T, b, s))
-        Zt = model.observation.T
-        known = np.where(self.observed, values, 0.0)
-        state = np.zeros((b, s))
-        for t, step in enumerate(self.steps):
-            gap = self.gaps[t]
-            state = np.zeros((b, s)) if gap < 0 else _times(model.transitions[gap], state)
-            error = known[t] - state @ Zt
-            errors[t] = error
-            state = state + _times(step.gain, error)
-            filtered[t] = state
-        return np.where(self.observed, errors, 0.0), filtered
+        model = self.model
+        Z, observed = model.observation, self._mask(values)
+        known = np.where(observed, values, 0.0)
+        states = np.zeros((*known.shape[:-1], Z.shape[1]))
+        errors = np.empty_like(known)
+        state = states[0]
+        for run in self.runs:
+            times = slice(run.start, run.stop)
+            A = model.transition(run.gap)
+            moved = _times(run.gain, known[times])
+            states[times] = _recursion(run.remaining(Z) @ A, moved, state)
+            earlier = np.concatenate([state[None], states[run.start : run.stop - 1]])
+            errors[times] = known[times] - _times(A, earlier) @ Z.T
+            state = states[run.stop - 1]
+        return np.where(observed, errors, 0.0), states
 
-    def log_likelihood(self, values: Array) -> float:
-        """Return the log likelihood of values ``T x b x m``."""
+    def whitened(self, values: Array) -> Array:
+        """Return independent standardized innovations of models with one output each."""
         errors, _ = self.innovations(values)
-        return self._log_likelihood(errors, self._weigh(errors))
+        for run in self.runs:
+            errors[run.start : run.stop] *= np.sqrt(run.precision[..., 0])
+        return errors
 
-    def _weigh(self, errors: Array) -> Array:
-        """Return innovations times the inverses of their covariances."""
-        weighted = np.empty_like(errors)
-        for start, stop, step in self._runs():
-            weighted[start:stop] = _times(step.precision, errors[start:stop])
-        return weighted
+    def log_likelihood(self, values: Array, restricted: bool = False) -> float:
+        """Return the log likelihood of values ``T x b x m``.
 
-    def _log_likelihood(self, errors: Array, weighted: Array) -> float:
-        logs = sum((stop - start) * step.log_determinant for start, stop, step in self._runs())
-        constant = int(self.observed.sum()) * math.log(2 * math.pi)
-        return -0.5 * (float((errors * weighted).sum()) + logs + constant)
-
-    def _runs(self) -> list[tuple[int, int, _Step]]:
-        """Return the first and the last index of the times that share a step."""
-        runs, start = [], 0
-        for t in range(1, len(self.steps) + 1):
-            if t == len(self.steps) or self.steps[t] is not self.steps[start]:
-                runs.append((start, t, self.steps[start]))
-                start = t
-        return runs
+        Args:
+            values: The values.
+            restricted: Whether a constant level of each output is integrated out, with a flat
+                prior, at whose maximum the values are: the restricted likelihood.
+        """
+        errors, _ = self.innovations(values)
+        value = self._log_likelihood(errors, self._weigh(errors))
+        if restricted:
+            errors, _ = self.innovations(self._levels())
+            value -= 0.5 * float(np.linalg.slogdet(self._information(errors))[1].sum())
+        return value
 
     def precision_times(self, values: Array) -> Array:
-        """Return the precision matrix of all observed cells times values, ``T x b x m``."""
+        """Return the precision matrix of all observed cells times values, ``T x ... x b x m``."""
         errors, _ = self.innovations(values)
         weighted, _ = self._adjoint(self._weigh(errors))
         return weighted
 
-    def _adjoint(self, weighted: Array) -> tuple[Array, Array]:
-        """Return minus the derivatives by the values, and those by the predicted states."""
-        model, T = self.model, len(weighted)
-        b, s = model.initial.shape[:2]
-        u, states = np.empty_like(weighted), np.empty((T, b, s))
-        Z, state = model.observation, np.zeros((b, s))
-        for t in range(T - 1, -1, -1):
-            step = self.steps[t]
-            u[t] = weighted[t] - _transposed_times(step.gain, state)
-            state = state + u[t] @ Z
-            states[t] = state
-            gap = self.gaps[t]
-            state = (
-                np.zeros((b, s)) if gap < 0 else _transposed_times(model.transitions[gap], state)
-            )
-        return np.where(self.observed, u, 0.0), states
-
-    def gradient(self, values: Array) -> Gradient:
+    def gradient(self, values: Array, restricted: bool = False) -> Gradient:
         """Return the log likelihood of values ``T x b x m``, and its gradient.
 
         By backpropagation through the filter; where covariances are steady, so are their adjoints
         (Koopman, Shephard, 1992, in the form of Durbin, Koopman, 2012, Section 4.5).
+
+        Args:
+            values: The values.
+            restricted: As in :meth:`log_likelihood`.
         """
-        model, T = self.model, len(values)
-        errors, filtered = self.innovations(values)
+        series = values[:, None]
+        if restricted:
+            series = np.concatenate([series, self._levels()], axis=1)
+        errors, filtered = self.innovations(series)
         weighted = self._weigh(errors)
+        log_likelihood = self._log_likelihood(errors[:, 0], weighted[:, 0])
+        if restricted:
+            # The derivative of log |H| is that of the levels' own quadratic forms, in a basis in
+            # which H is the identity.
+            information = self._information(errors[:, 1:])
+            log_likelihood -= 0.5 * float(np.linalg.slogdet(information)[1].sum())
+            basis = np.linalg.inv(np.linalg.cholesky(information))
+            for part in (weighted, filtered):
+                part[:, 1:] = np.einsum("bkj,tjbi->tkbi", basis, part[:, 1:], optimize=True)
         u, states = self._adjoint(weighted)
-        by_transition = np.zeros_like(model.transitions)
-        by_innovation = np.zeros_like(model.innovations)
-        by_initial = np.zeros_like(model.initial)
-        by_noise = 0.5 * (u * u).sum(0)
-        Z = model.observation
-        diagonal = np.arange(len(Z))
-        after = np.zeros_like(model.initial)  # Adjoint information after the update.
-        before = after
-        scale = 0.0
-        reuse: _Step | None = None
-        for t in range(T - 1, -1, -1):
-            step, gap = self.steps[t], self.gaps[t]
-            if step is not reuse:
-                weights = step.gain.swapaxes(-1, -2) @ after
-                D = step.precision + weights @ step.gain
-                correction = step.gain @ Z
-                rest = after - after @ correction
-                now = rest - correction.swapaxes(-1, -2) @ rest
-                now = now + Z.T @ step.precision @ Z
-                by_noise_now = np.where(self.observed[t], D[:, diagonal, diagonal], 0.0)
-                scale = max(scale, float(np.abs(now).max()))
-                steady = (
-                    t + 1 < T
-                    and self.steps[t + 1] is step
-                    and np.abs(now - before).max() <= STEADY * scale
-                )
-                before = now
-                if gap >= 0:
-                    A = model.transitions[gap]
-                    pulled = now @ A
-                    next_after = A.swapaxes(-1, -2) @ pulled
-                if steady:
-                    reuse = step
-            by_noise -= 0.5 * by_noise_now
-            if gap < 0:
-                by_initial += 0.5 * (_outer(states[t], states[t]) - now)
-                after = np.zeros_like(after)
-                reuse = None
-                continue
-            past = self.steps[t - 1]
-            by_innovation[gap] -= 0.5 * now
-            by_transition[gap] -= pulled @ past.filtered
-            after = next_after
-        by_transition_, by_innovation_ = self._mean_parts(states, filtered)
-        log_likelihood = self._log_likelihood(errors, weighted)
+        by_transition, by_innovation = self._by_means(states, filtered)
+        by_initial = np.zeros_like(self.model.initial)
+        first = [run.start for run in self.runs if run.gap < 0]
+        by_initial += 0.5 * np.einsum("trbi,trbj->bij", states[first], states[first])
+        by_noise = 0.5 * np.square(u).sum((0, 1))
+        self._add_by_covariances(by_transition, by_innovation, by_initial, by_noise)
         return Gradient(
-            log_likelihood,
-            u,
-            by_transition + by_transition_,
-            by_innovation + by_innovation_,
-            by_initial,
-            by_noise,
-            states,
+            log_likelihood, by_transition, by_innovation, by_initial, by_noise, states[:, 0]
         )
 
-    def smoothed(self, states: Array, filtered: Array) -> Array:
-        """Return the smoothed states ``T x b x s``, from the adjoint and the filtered ones."""
-        smoothed = filtered.copy()
-        following = np.zeros_like(states)
-        later = self.gaps[1:] >= 0
-        for gap in np.unique(self.gaps[1:][later]):
-            at = np.flatnonzero(self.gaps[1:] == gap)
-            following[at] = _transposed_times(self.model.transitions[gap], states[at + 1])
-        for start, stop, step in self._runs():
-            smoothed[start:stop] += _times(step.filtered, following[start:stop])
-        return smoothed
+    def _mask(self, values: Array) -> NDArray[np.bool_]:
+        """Return which cells are observed, for values of this shape."""
+        T, b, m = self.observed.shape
+        return self.observed.reshape(T, *(1,) * (values.ndim - 3), b, m)
 
-    def _mean_parts(self, states: Array, filtered: Array) -> tuple[Array, Array]:
+    def _levels(self) -> Array:
+        """Return a series for each output that is one there and zero elsewhere, ``T x m x b x m``."""
+        T, b, m = self.observed.shape
+        return np.broadcast_to(np.eye(m)[:, None], (T, m, b, m))
+
+    def _information(self, errors: Array) -> Array:
+        """Return the information about the levels, ``b x m x m``, from their innovations."""
+        information = np.einsum("tjbi,tkbi->bjk", errors, self._weigh(errors), optimize=True)
+        m = information.shape[-1]
+        diagonal = np.arange(m)
+        # An output that was never observed has none, and counts for nothing.
+        information[:, diagonal, diagonal] += ~self.observed.any(0)
+        return np.asarray(information, np.float64)
+
+    def _weigh(self, errors: Array) -> Array:
+        """Return innovations times the inverses of their covariances."""
+        weighted = np.empty_like(errors)
+        for run in self.runs:
+            times = slice(run.start, run.stop)
+            weighted[times] = _times(run.precision, errors[times])
+        return weighted
+
+    def _log_likelihood(self, errors: Array, weighted: Array) -> float:
+        logs = sum((run.stop - run.start) * run.log_determinant for run in self.runs)
+        constant = int(self.observed.sum()) * math.log(2 * math.pi)
+        return -0.5 * (float((errors * weighted).sum()) + logs + constant)
+
+    def _adjoint(self, weighted: Array) -> tuple[Array, Array]:
+        """Return minus the derivatives by the values, and those by the predicted states."""
+        model = self.model
+        Z = model.observation
+        states = np.zeros((*weighted.shape[:-1], Z.shape[1]))
+        u, state = np.empty_like(weighted), states[0]
+        for run in reversed(self.runs):
+            times = slice(run.start, run.stop)
+            A = model.transition(run.gap).swapaxes(-1, -2)
+            rest = run.remaining(Z).swapaxes(-1, -2)
+            # Backwards; what comes after the last time has passed its own transition.
+            moved = weighted[times][::-1] @ Z
+            moved[0] += _times(rest, state)
+            back = _recursion(rest @ A, moved, np.zeros_like(state))
+            states[times] = back[::-1]
+            later = np.concatenate([_times(A, back[:-1])[::-1], state[None]])
+            u[times] = weighted[times] - _times(run.gain.swapaxes(-1, -2), later)
+            state = _times(A, back[-1])
+        return np.where(self._mask(u), u, 0.0), states
+
+    def _by_means(self, states: Array, filtered: Array) -> tuple[Array, Array]:
         """Return what means add to the derivatives by transitions and innovations."""
-        smoothed = self.smoothed(states, filtered)
-        by_transition = np.zeros_like(self.model.transitions)
-        by_innovation = np.zeros_like(self.model.innovations)
-        for gap in np.unique(self.gaps[self.gaps >= 0]):
-            at = np.flatnonzero(self.gaps == gap)
-            by_transition[gap] = np.einsum("tbi,tbj->bij", states[at], smoothed[at - 1])
-            by_innovation[gap] = 0.5 * np.einsum("tbi,tbj->bij", states[at], states[at])
+        model = self.model
+        smoothed = filtered.copy()
+        gaps = np.concatenate([np.full(run.stop - run.start, run.gap) for run in self.runs])
+        following = np.zeros_like(states)
+        by_transition = np.zeros_like(model.transitions)
+        by_innovation = np.zeros_like(model.innovations)
+        for gap in np.unique(gaps[gaps >= 0]):
+            at = np.flatnonzero(gaps == gap)
+            following[at - 1] = _times(model.transitions[gap].swapaxes(-1, -2), states[at])
+        for run in self.runs:
+            smoothed[run.start : run.stop] += _times(run.filtered, following[run.start : run.stop])
+        for gap in np.unique(gaps[gaps >= 0]):
+            at = np.flatnonzero(gaps == gap)
+            by_transition[gap] = _summed_outer(states[at], smoothed[at - 1])
+            by_innovation[gap] = 0.5 * _summed_outer(states[at], states[at])
         return by_transition, by_innovation
 
+    def _add_by_covariances(
+        self, by_transition: Array, by_innovation: Array, by_initial: Array, by_noise: Array
+    ) -> None:
+        """Add what covariances contribute to the derivatives."""
+        model, Z = self.model, self.model.observation
+        diagonal = np.arange(len(Z))
+        after = before = np.zeros_like(model.initial)  # Information of what is later.
+        scale = 0.0
+        for number in range(len(self.runs) - 1, -1, -1):
+            run = self.runs[number]
+            observed, A = self.observed[run.start], model.transition(run.gap)
+            rest, gain = run.remaining(Z), run.gain.swapaxes(-1, -2)
+            own = Z.T @ run.precision @ Z
+            t = run.stop - 1
+            while t >= run.start:
+                by_diagonal = (run.precision + gain @ after @ run.gain)[:, diagonal, diagonal]
+                now = rest.swapaxes(-1, -2) @ after @ rest + own
+                scale = max(scale, float(np.abs(now).max()))
+                # Where it no longer changes, all earlier times of the run are alike.
+                is_steady = t < run.stop - 1 and np.abs(now - before).max() <= STEADY * scale
+                count = t - run.start + 1 if is_steady else 1
+                by_noise -= 0.5 * count * np.where(observed, by_diagonal, 0.0)
+                if run.gap < 0:
+                    by_initial -= 0.5 * count * now
+                    after = np.zeros_like(after)
+                else:
+                    pulled = now @ A
+                    by_innovation[run.gap] -= 0.5 * count * now
+                    past = (count - 1) * run.filtered
+                    t_first = t - count + 1
+                    past = past + (
+                        run.filtered if t_first > run.start else self.runs[number - 1].filtered
+                    )
+                    by_transition[run.gap] -= pulled @ past
+                    after = A.swapaxes(-1, -2) @ pulled
+                before = now
+                t -= count
 
-def _outer(left: Array, right: Array) -> Array:
-    """Return the outer products of rows, ``b x s x s``."""
-    return left[:, :, None] * right[:, None]
+
+def _recursion(F: Array, moved: Array, state: Array) -> Array:
+    """Return the states :math:`x_t = F x_{t - 1} + u_t` at ``L`` times.
+
+    Long recursions go in pieces of about the square root of their length: all pieces at once from
+    zero, then the state at the start of each, and what remains of that.
+
+    Args:
+        F: ``b x s x s``.
+        moved: ``L x ... x b x s``, u.
+        state: ``... x b x s``, before the first time.
+    """
+    L = len(moved)
+    if L == 1:
+        return moved + _times(F, state)
+    size = math.isqrt(L)
+    count = -(-L // size)
+    pieces = np.zeros((count * size, *moved.shape[1:]))
+    pieces[:L] = moved
+    pieces = pieces.reshape(count, size, *moved.shape[1:])
+    powers = [F]
+    for k in range(1, size):
+        pieces[:, k] += _times(F, pieces[:, k - 1])
+        powers.append(F @ powers[-1])
+    starts = np.empty((count, *state.shape))
+    for piece in range(count):
+        starts[piece] = state
+        state = _times(powers[-1], state) + pieces[piece, -1]
+    for k, power in enumerate(powers):
+        pieces[:, k] += _times(power, starts)
+    states: Array = pieces.reshape(count * size, *moved.shape[1:])[:L]
+    return states
+
+
+def _summed_outer(left: Array, right: Array) -> Array:
+    """Return the sum of outer products of states ``t x r x b x s``, ``b x s x s``."""
+    b = left.shape[-2]
+    left, right = (
+        np.moveaxis(each, -2, 0).reshape(b, -1, each.shape[-1]) for each in (left, right)
+    )
+    return np.asarray(left.swapaxes(-1, -2) @ right, np.float64)
 
 
 def _times(matrices: Array, vectors: Array) -> Array:
     """Return products of matrices ``b x k x l`` and vectors ``... x b x l``."""
     if matrices.shape[-1] == 1:
-        # NumPy multiplies many small matrices slowly.
         return matrices[..., 0] * vectors
-    product: Array = (matrices @ vectors[..., None])[..., 0]
+    if len(matrices) == 1:
+        return vectors @ matrices[0].T
+    # NumPy multiplies many small matrices slowly.
+    product: Array = np.einsum("bkl,...bl->...bk", matrices, vectors)
     return product
-
-
-def _transposed_times(matrices: Array, vectors: Array) -> Array:
-    """Return products of transposed matrices ``b x k x l`` and vectors ``... x b x k``."""
-    return _times(matrices.swapaxes(-1, -2), vectors)
