@@ -421,6 +421,19 @@ class CommonForm(Form):
             noise * scale,
         )
 
+    def at_rate(self, theta: Array, log_rate: float) -> Array:
+        """Return parameters with another rate of the first kernel.
+
+        The variances are such that as much is new in each unit of time.
+        """
+        theta = theta.copy()
+        scale = 0.5 * (theta[0] - log_rate)
+        theta[0] = log_rate
+        rest = theta[self.num_kernel + 1 :]
+        is_diagonal = self.covariance.is_diagonal
+        rest[:] = np.where(is_diagonal, rest + scale, rest * math.exp(scale))
+        return theta
+
     def spread(self, theta: Array, factor: float) -> Array:
         """Return parameters whose first kernel is faster than the others by a factor more."""
         theta = theta.copy()

@@ -28,7 +28,8 @@ class Maximum:
         form: The form.
         theta: Its parameters.
         coefficients: ``q x n``, of means and season.
-        objective: Log likelihood plus the log densities of the priors.
+        objective: Log likelihood, with the means integrated out, plus the log densities of the
+            priors.
         converged: Whether the search converged.
     """
 
@@ -51,8 +52,10 @@ def maximize(
 ) -> Maximum:
     """Maximize the penalized likelihood over a form's parameters, and means and season.
 
-    Given the parameters the coefficients solve a linear system; given those, the parameters are
-    searched by L-BFGS. Each round increases the same objective.
+    The likelihood is the restricted one (Patterson, Thompson, 1971), in which the means are
+    integrated out: at their maximum what drifts slowly is taken for a mean. Given the parameters
+    the coefficients solve a linear system; given those, the parameters are searched by L-BFGS. Each
+    round increases the same objective.
 
     Args:
         form: The form of drift.
@@ -80,7 +83,7 @@ def maximize(
 
         def descent(point: Array, residuals: Array = residuals) -> tuple[float, Array]:
             filtered = form.filter(residuals, cells.gaps, point)
-            gradient = filtered.gradient(form.outputs(residuals, point))
+            gradient = filtered.gradient(form.outputs(residuals, point), restricted=True)
             prior, by_prior = form.log_prior(point)
             chained = form.chain(point, gradient, cells.gaps)
             return -(gradient.log_likelihood + prior), -(chained + by_prior)
@@ -102,7 +105,7 @@ def maximize(
         filtered = form.filter(residuals, cells.gaps, theta)
         coefficients = solve(form, filtered, cells, regressors, theta, coefficients)
         residuals = cells.values - regressors.columns @ coefficients
-        value = filtered.log_likelihood(form.outputs(residuals, theta))
+        value = filtered.log_likelihood(form.outputs(residuals, theta), restricted=True)
         value += form.log_prior(theta)[0] + regressors.log_prior(coefficients)
         converged = value - best < ROUND * enough
         best = max(best, value)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.optimize import brentq
 from scipy.special import chdtri
 
 from tvbo.logs.forms import CANDIDATES, Candidate
@@ -42,8 +43,9 @@ SPREADS = (4.0, 0.25)
 ROUGH_ROUNDS = 2
 """Largest number of rounds of a search whose result is compared or continued."""
 
-SECANTS, ROUGH_PROFILE = 6, 1e-3
-"""Largest number of rates at each end of an interval, and the gain at which their search ends."""
+FIRST_STEP, RATE_TOLERANCE, ROUGH_PROFILE = 0.3, 0.02, 1e-3
+"""First step outwards in the logarithm of the rate, to an end of its interval, the tolerance there,
+and the gain at which the search at a rate ends."""
 
 FAR = 4.0
 """Standardized innovations are limited to this for the first estimates of their covariance."""
@@ -115,8 +117,7 @@ class PanelSearch:
         self.candidates = {candidate.name: candidate for candidate in candidates}
         self.target = cells.deviations**2
         # The same prior for all forms and seasons, so that they can be compared.
-        _, shrinkage = first_covariance(cells)
-        self.weight = prior_weight(len(cells.values), shrinkage)
+        self.weight = covariance_weight(cells)
         self.fits: dict[tuple[str, Season | None], Fitted] = {}
 
     def polish(self, fitted: Fitted, enough: float) -> Fitted:
@@ -207,14 +208,14 @@ class PanelSearch:
         maximum = maximize(
             form, cells, regressors, coefficients, theta, enough, num_rounds=ROUGH_ROUNDS
         )
-        return Fitted(name, season, maximum, regressors, count + n + regressors.num_scales)
+        return Fitted(name, season, maximum, regressors, count + regressors.num_scales)
 
     def _common(self, name: str, residuals: Cells, start: Fitted | None) -> CommonForm:
         """Return a form that all arms share, from the covariance of a fit or a first estimate."""
         if start is not None and isinstance(start.maximum.form, CommonForm):
             covariance = start.maximum.form.covariance_at(start.maximum.theta)
         else:
-            covariance = first_covariance(residuals)[0]
+            covariance = first_covariance(residuals)
         noise = 0.1 * float((residuals.deviations**2).mean())
         kernels = self.candidates[name].kernels()
         return CommonForm(name, kernels, residuals, covariance, self.weight, noise, self.target)
@@ -223,7 +224,8 @@ class PanelSearch:
         """Return the profile likelihood interval of ε in the user's unit of time, or None.
 
         It is of exponential decay that all arms share. Everything else is maximized again at each
-        rate, on both sides until the likelihood has fallen by half the quantile of chi squared.
+        rate, on both sides until the likelihood has fallen by half the quantile of chi squared; an
+        end that is not reached within the bounds is 0 or 1.
 
         Args:
             fitted: The fit, at its maximum.
@@ -234,27 +236,39 @@ class PanelSearch:
             return None
         if form.num_kernel != 1:
             return None
-        target = math.sqrt(float(chdtri(1, 1 - level)) / 2)
-        ends = []
-        for sign in (-1.0, 1.0):
-            low, high = form.bounds()[0]
-            assert low is not None
-            assert high is not None
-            step, at, theta = 0.2, 0.0, found.theta
-            for _ in range(SECANTS):
-                theta = theta.copy()
-                theta[0] = np.clip(found.theta[0] + sign * step, low, high)
-                held = maximize(
-                    form, self.cells, fitted.regressors, found.coefficients, theta, ROUGH_PROFILE, 1
+        (low, high), center = form.bounds()[0], float(found.theta[0])
+        assert low is not None
+        assert high is not None
+        depth = math.sqrt(float(chdtri(1, 1 - level)))
+        points = {center: found}
+
+        def excess(log_rate: float) -> float:
+            """Return the square root of twice the fall, nearly linear, less what is looked for."""
+            if log_rate not in points:
+                near = points[min(points, key=lambda known: abs(known - log_rate))]
+                start = form.at_rate(near.theta, log_rate)
+                points[log_rate] = maximize(
+                    form,
+                    self.cells,
+                    fitted.regressors,
+                    near.coefficients,
+                    start,
+                    ROUGH_PROFILE,
+                    num_held=1,
                 )
-                theta, at = held.theta, abs(theta[0] - found.theta[0])
-                root = math.sqrt(max(found.objective - held.objective, 1e-12))
-                if abs(root - target) < 0.02 * target or theta[0] in (low, high):
-                    break
-                # The root of the fall is nearly linear in the logarithm of the rate.
-                step = at * min(4.0, target / root)
-            rate = math.exp(found.theta[0] + sign * at)
-            ends.append(-math.expm1(-rate / self.gap))
+            fall = found.objective - points[log_rate].objective
+            return math.sqrt(max(0.0, 2 * fall)) - depth
+
+        ends = []
+        for bound, at_bound, step in ((low, 0.0, -FIRST_STEP), (high, 1.0, FIRST_STEP)):
+            inner, outer = center, center
+            while outer != bound and excess(outer) < 0:
+                inner, outer, step = outer, float(np.clip(outer + step, low, high)), 2 * step
+            if excess(outer) < 0:
+                ends.append(at_bound)
+                continue
+            end = float(brentq(excess, inner, outer, xtol=RATE_TOLERANCE))
+            ends.append(-math.expm1(-math.exp(end) / self.gap))
         return ends[0], ends[1]
 
     def model(self, fitted: Fitted, unit: float, center: Array) -> PanelModel:
@@ -413,7 +427,7 @@ def filled_in(residuals: Cells) -> Array:
     return filled
 
 
-def prior_weight(num_times: int, shrinkage: float) -> float:
+def prior_weight(num_times: float, shrinkage: float) -> float:
     """Return the weight of a prior, in steps of time, that shrinks by a share."""
     return max(1.0, num_times * shrinkage / max(1 - shrinkage, LEAST_KEPT))
 
@@ -427,11 +441,37 @@ def ledoit_wolf(rows: Array) -> tuple[Array, float]:
     return found.covariance_, float(found.shrinkage_)
 
 
-def first_covariance(residuals: Cells) -> tuple[Array, float]:
-    """Return a covariance over arms by residuals at successive times, and a share of shrinkage.
+def covariance_weight(cells: Cells) -> float:
+    r"""Return the weight of the prior of the covariance over arms, in steps of time.
 
-    The share is that of the sums of successive residuals: differences are mostly noise, whose
-    shrinkage to the diagonal would be taken for that of the drift.
+    The derivatives of the likelihood by the states, with each arm by itself, are what the panel
+    says of what is new at each time. Their covariance is shrunk to its diagonal as by Ledoit and
+    Wolf (2004), with the error of its estimate times :math:`c = 1 + 2 \sum_k \rho_k^2`, since those
+    of successive times are correlated where there is noise; and they tell as much as
+    :math:`c (q r)^2` states would that were observed, where the new has variance ``q``, and the
+    derivative ``r``.
+
+    Args:
+        cells: The panel about the centre of each arm.
+    """
+    form = IndependentForm(cells)
+    filtered = form.filter(cells.values, cells.gaps, form.start)
+    states = filtered.gradient(form.outputs(cells.values, form.start)).states[:, :, 0]
+    rates, variances, _ = form.parts(form.start)
+    squares = np.square(states).mean(0)
+    varies = squares > 0
+    states = states[:, varies] / np.sqrt(squares[varies])
+    correlations = [float((states[k:] * states[:-k]).mean()) for k in range(1, len(states) // 4)]
+    noise = 2 / math.sqrt(states.size)
+    last = next((k for k, each in enumerate(correlations) if each < noise), len(correlations))
+    factor = 1 + 2 * float(np.square(correlations[:last]).sum())
+    known = factor * float(np.median(-np.expm1(-rates) * variances * squares)) ** 2
+    _, shrinkage = ledoit_wolf(states)
+    return prior_weight(len(states) * min(1.0, known), min(1.0, factor * shrinkage))
+
+
+def first_covariance(residuals: Cells) -> Array:
+    """Return a covariance over arms by residuals at successive times.
 
     The covariance of the sums of successive residuals less that of their differences is four times
     their symmetric lagged covariance, which independent noise does not enter. Where successive
@@ -444,11 +484,10 @@ def first_covariance(residuals: Cells) -> tuple[Array, float]:
     rows = filled_in(residuals)
     follows = ~residuals.starts[1:]
     later, earlier = rows[1:][follows], rows[:-1][follows]
-    sums, shrinkage = ledoit_wolf(later + earlier)
-    differences, _ = ledoit_wolf(later - earlier)
-    lagged, variance = 0.25 * (sums - differences), float(rows.var(axis=0).mean())
+    lagged = 0.25 * (ledoit_wolf(later + earlier)[0] - ledoit_wolf(later - earlier)[0])
+    variance = float(rows.var(axis=0).mean())
     if np.trace(lagged) < LEAST_CORRELATION * variance * len(lagged):
-        return ledoit_wolf(rows)[0] + SMALLEST_START * variance * np.eye(len(lagged)), shrinkage
+        return ledoit_wolf(rows)[0] + SMALLEST_START * variance * np.eye(len(lagged))
     eigenvalues, modes = np.linalg.eigh(lagged)
     eigenvalues = eigenvalues.clip(min=SMALLEST_START * eigenvalues.max())
-    return (modes * eigenvalues) @ modes.T, shrinkage
+    return np.asarray((modes * eigenvalues) @ modes.T, np.float64)

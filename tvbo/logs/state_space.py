@@ -241,7 +241,7 @@ class KalmanFilter:
         return self.observed.reshape(T, *(1,) * (values.ndim - 3), b, m)
 
     def _levels(self) -> Array:
-        """Return a series for each output that is one there and zero elsewhere, ``T x m x b x m``."""
+        """Return a series of ones for each output, zero in the others, ``T x m x b x m``."""
         T, b, m = self.observed.shape
         return np.broadcast_to(np.eye(m)[:, None], (T, m, b, m))
 
@@ -390,9 +390,9 @@ def _summed_outer(left: Array, right: Array) -> Array:
 def _times(matrices: Array, vectors: Array) -> Array:
     """Return products of matrices ``b x k x l`` and vectors ``... x b x l``."""
     if matrices.shape[-1] == 1:
-        return matrices[..., 0] * vectors
+        scaled: Array = matrices[..., 0] * vectors
+        return scaled
     if len(matrices) == 1:
-        return vectors @ matrices[0].T
+        return np.asarray(vectors @ matrices[0].T, np.float64)
     # NumPy multiplies many small matrices slowly.
-    product: Array = np.einsum("bkl,...bl->...bk", matrices, vectors)
-    return product
+    return np.asarray(np.einsum("bkl,...bl->...bk", matrices, vectors), np.float64)
