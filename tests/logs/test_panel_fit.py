@@ -119,7 +119,7 @@ def test_no_held_rate_is_better_than_the_fit(form):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["exponential", "matern32"])
+@pytest.mark.parametrize("form", ["exponential", "matern32", "two-scales"])
 @pytest.mark.parametrize("seed", range(1, 8))
 def test_no_held_rate_is_better_than_the_fit_on_many_panels(form, seed):
     check_maximum(form, seed)

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 SHORTEST = 8
 """Smallest number of times of a panel."""
 
-ROUGH, FINE = 5e-3, 1e-4
+ROUGH, FINE = 2e-2, 3e-4
 """Gains in log density of an iteration below which a search ends: of those compared, and of the one
 that is taken."""
 

@@ -70,6 +70,8 @@ class Form(ABC):
 
     name: str
     start: Array
+    integrates_means: bool = True
+    """Whether the likelihood is the restricted one."""
 
     @abstractmethod
     def bounds(self) -> list[tuple[float | None, float | None]]:
@@ -473,6 +475,8 @@ class VectorForm(Form):
     """
 
     name = "vector"
+    # The information on means would be a pass of the filter for each arm.
+    integrates_means = False
 
     def __init__(
         self,

@@ -83,7 +83,7 @@ def maximize(
 
         def descent(point: Array, residuals: Array = residuals) -> tuple[float, Array]:
             filtered = form.filter(residuals, cells.gaps, point)
-            gradient = filtered.gradient(form.outputs(residuals, point), restricted=True)
+            gradient = filtered.gradient(form.outputs(residuals, point), form.integrates_means)
             prior, by_prior = form.log_prior(point)
             chained = form.chain(point, gradient, cells.gaps)
             return -(gradient.log_likelihood + prior), -(chained + by_prior)
@@ -105,7 +105,7 @@ def maximize(
         filtered = form.filter(residuals, cells.gaps, theta)
         coefficients = solve(form, filtered, cells, regressors, theta, coefficients)
         residuals = cells.values - regressors.columns @ coefficients
-        value = filtered.log_likelihood(form.outputs(residuals, theta), restricted=True)
+        value = filtered.log_likelihood(form.outputs(residuals, theta), form.integrates_means)
         value += form.log_prior(theta)[0] + regressors.log_prior(coefficients)
         converged = value - best < ROUND * enough
         best = max(best, value)

@@ -124,16 +124,17 @@ class PanelSearch:
         """Continue the search of a fit until an iteration gains less than ``enough``."""
         cells = self.regular if fitted.name == VECTOR else self.cells
         assert cells is not None
-        found = fitted.maximum
-        starts = [found.theta]
-        if isinstance(found.form, CommonForm) and len(found.form.kernels) > 1:
+        form, regressors, found = fitted.maximum.form, fitted.regressors, fitted.maximum
+        if isinstance(form, CommonForm) and len(form.kernels) > 1:
             # Sums of kernels have several maxima.
-            starts += [found.form.spread(found.theta, factor) for factor in SPREADS]
-        maxima = [
-            maximize(found.form, cells, fitted.regressors, found.coefficients, theta, enough)
-            for theta in starts
-        ]
-        return replace(fitted, maximum=max(maxima, key=lambda each: each.objective))
+            starts = [form.spread(found.theta, factor) for factor in SPREADS]
+            others = [
+                maximize(form, cells, regressors, found.coefficients, theta, 0.1, num_rounds=1)
+                for theta in starts
+            ]
+            found = max([found, *others], key=lambda each: each.objective)
+        found = maximize(form, cells, regressors, found.coefficients, found.theta, enough)
+        return replace(fitted, maximum=found)
 
     def fit(self, name: str, season: Season | None, enough: float) -> Fitted:
         """Fit a form of drift with a season or without, from first estimates.

@@ -36,11 +36,6 @@ class StateSpace:
     observation: Array
     noise: Array
 
-    def transition(self, gap: int) -> Array:
-        """Return the transition over a gap, ``b x s x s``; zero where a segment begins."""
-        A: Array = np.zeros_like(self.initial) if gap < 0 else self.transitions[gap]
-        return A
-
 
 @dataclass(frozen=True)
 class Gradient:
@@ -66,21 +61,31 @@ class Gradient:
 
 @dataclass
 class _Run:
-    """Successive times that share the covariances of a step, from ``start`` to before ``stop``."""
+    """Successive times that share the covariances of a step, from ``start`` to before ``stop``.
+
+    Args:
+        start: The first time.
+        stop: The time after the last one.
+        gap: Index of the gap before each time.
+        transition: From the state at the time before, ``b x s x s``; zero in a new segment.
+        predicted: Covariance of the state before its observation, ``b x s x s``.
+        gain: ``b x s x m``.
+        precision: Of the innovation, ``b x m x m``.
+        kept: Factor of the predicted state in the filtered one, ``b x s x s``.
+        filtered: Covariance of the state after its observation, ``b x s x s``.
+        log_determinant: Of the covariance of the innovation, summed over the models.
+    """
 
     start: int
     stop: int
     gap: int
+    transition: Array
     predicted: Array
     gain: Array
     precision: Array
+    kept: Array
     filtered: Array
     log_determinant: float
-
-    def remaining(self, Z: Array) -> Array:
-        """Return the factor of a predicted state in the filtered one, ``b x s x s``."""
-        factor: Array = np.eye(self.gain.shape[-2]) - self.gain @ Z
-        return factor
 
 
 class KalmanFilter:
@@ -95,7 +100,7 @@ class KalmanFilter:
     """
 
     def __init__(self, model: StateSpace, observed: NDArray[np.bool_], gaps: NDArray[np.int64]):
-        self.model, self.observed = model, observed
+        self.model, self.observed, self.gaps = model, observed, gaps
         self.runs: list[_Run] = []
         same = np.zeros(len(gaps), dtype=bool)
         same[1:] = (observed[1:] == observed[:-1]).all((1, 2)) & (gaps[1:] == gaps[:-1])
@@ -105,13 +110,13 @@ class KalmanFilter:
             if run is not None and steady and same[t]:
                 run.stop = t + 1
                 continue
-            predicted, before = model.initial, run
+            predicted, before, A = model.initial, run, np.zeros_like(model.initial)
             if gap >= 0:
                 assert before is not None
                 A = model.transitions[gap]
                 predicted = A @ before.filtered @ A.swapaxes(-1, -2) + model.innovations[gap]
                 predicted = 0.5 * (predicted + predicted.swapaxes(-1, -2))
-            run = self._update(t, gap, predicted, observed[t])
+            run = self._update(t, gap, A, predicted, observed[t])
             steady = bool(
                 before is not None
                 and same[t]
@@ -119,7 +124,9 @@ class KalmanFilter:
             )
             self.runs.append(run)
 
-    def _update(self, t: int, gap: int, predicted: Array, observed: NDArray[np.bool_]) -> _Run:
+    def _update(
+        self, t: int, gap: int, A: Array, predicted: Array, observed: NDArray[np.bool_]
+    ) -> _Run:
         """Condition on the observed cells; the others have a precision of zero."""
         Z = self.model.observation
         crossed = predicted @ Z.T
@@ -143,7 +150,8 @@ class KalmanFilter:
             precision[:, diagonal, diagonal] -= ~observed
         gain = crossed @ precision
         filtered = predicted - gain @ crossed.swapaxes(-1, -2)
-        return _Run(t, t + 1, gap, predicted, gain, precision, filtered, log_determinant)
+        kept = np.eye(len(A[0])) - gain @ Z
+        return _Run(t, t + 1, gap, A, predicted, gain, precision, kept, filtered, log_determinant)
 
     @property
     def last_covariance(self) -> Array:
@@ -156,20 +164,19 @@ class KalmanFilter:
         Args:
             values: ``T x ... x b x m``; those that are not observed are ignored.
         """
-        model = self.model
-        Z, observed = model.observation, self._mask(values)
+        observed = self._mask(values)
         known = np.where(observed, values, 0.0)
-        states = np.zeros((*known.shape[:-1], Z.shape[1]))
-        errors = np.empty_like(known)
+        states = np.zeros((*known.shape[:-1], self.model.initial.shape[-1]))
         state = states[0]
         for run in self.runs:
             times = slice(run.start, run.stop)
-            A = model.transition(run.gap)
             moved = _times(run.gain, known[times])
-            states[times] = _recursion(run.remaining(Z) @ A, moved, state)
-            earlier = np.concatenate([state[None], states[run.start : run.stop - 1]])
-            errors[times] = known[times] - _times(A, earlier) @ Z.T
+            states[times] = _recursion(run.kept @ run.transition, moved, state)
             state = states[run.stop - 1]
+        predicted = np.zeros_like(states)
+        for at, A in self._transitions():
+            predicted[at] = _times(A, states[at - 1])
+        errors = known - _times(self.model.observation[None], predicted)
         return np.where(observed, errors, 0.0), states
 
     def whitened(self, values: Array) -> Array:
@@ -197,7 +204,7 @@ class KalmanFilter:
     def precision_times(self, values: Array) -> Array:
         """Return the precision matrix of all observed cells times values, ``T x ... x b x m``."""
         errors, _ = self.innovations(values)
-        weighted, _ = self._adjoint(self._weigh(errors))
+        weighted, *_ = self._adjoint(self._weigh(errors))
         return weighted
 
     def gradient(self, values: Array, restricted: bool = False) -> Gradient:
@@ -224,11 +231,18 @@ class KalmanFilter:
             basis = np.linalg.inv(np.linalg.cholesky(information))
             for part in (weighted, filtered):
                 part[:, 1:] = np.einsum("bkj,tjbi->tkbi", basis, part[:, 1:], optimize=True)
-        u, states = self._adjoint(weighted)
-        by_transition, by_innovation = self._by_means(states, filtered)
-        by_initial = np.zeros_like(self.model.initial)
-        first = [run.start for run in self.runs if run.gap < 0]
-        by_initial += 0.5 * np.einsum("trbi,trbj->bij", states[first], states[first])
+        u, states, later = self._adjoint(weighted)
+        smoothed = filtered
+        for run in self.runs:
+            smoothed[run.start : run.stop] += _times(run.filtered, later[run.start : run.stop])
+        by_transition = np.zeros_like(self.model.transitions)
+        by_innovation = np.zeros_like(self.model.innovations)
+        for at, _ in self._transitions():
+            gap = self.gaps[at[0]]
+            by_transition[gap] = _summed_outer(states[at], smoothed[at - 1])
+            by_innovation[gap] = 0.5 * _summed_outer(states[at], states[at])
+        first = states[self.gaps < 0]
+        by_initial = 0.5 * _summed_outer(first, first)
         by_noise = 0.5 * np.square(u).sum((0, 1))
         self._add_by_covariances(by_transition, by_innovation, by_initial, by_noise)
         return Gradient(
@@ -267,44 +281,34 @@ class KalmanFilter:
         constant = int(self.observed.sum()) * math.log(2 * math.pi)
         return -0.5 * (float((errors * weighted).sum()) + logs + constant)
 
-    def _adjoint(self, weighted: Array) -> tuple[Array, Array]:
-        """Return minus the derivatives by the values, and those by the predicted states."""
-        model = self.model
-        Z = model.observation
-        states = np.zeros((*weighted.shape[:-1], Z.shape[1]))
-        u, state = np.empty_like(weighted), states[0]
+    def _transitions(self) -> list[tuple[NDArray[np.int64], Array]]:
+        """Return the times after each distinct gap, and the transition over it."""
+        gaps = np.unique(self.gaps[self.gaps >= 0])
+        return [(np.flatnonzero(self.gaps == gap), self.model.transitions[gap]) for gap in gaps]
+
+    def _adjoint(self, weighted: Array) -> tuple[Array, Array, Array]:
+        """Return minus the derivatives by the values, and those by predicted and filtered states.
+
+        Those by a filtered state are without its own time.
+        """
+        moved = _times(self.model.observation.T[None], weighted)
+        states, state = np.empty_like(moved), np.zeros_like(moved[0])
         for run in reversed(self.runs):
             times = slice(run.start, run.stop)
-            A = model.transition(run.gap).swapaxes(-1, -2)
-            rest = run.remaining(Z).swapaxes(-1, -2)
+            A, kept = (each.swapaxes(-1, -2) for each in (run.transition, run.kept))
             # Backwards; what comes after the last time has passed its own transition.
-            moved = weighted[times][::-1] @ Z
-            moved[0] += _times(rest, state)
-            back = _recursion(rest @ A, moved, np.zeros_like(state))
+            moved[run.stop - 1] += _times(kept, state)
+            back = _recursion(kept @ A, moved[times][::-1], np.zeros_like(state))
             states[times] = back[::-1]
-            later = np.concatenate([_times(A, back[:-1])[::-1], state[None]])
-            u[times] = weighted[times] - _times(run.gain.swapaxes(-1, -2), later)
             state = _times(A, back[-1])
-        return np.where(self._mask(u), u, 0.0), states
-
-    def _by_means(self, states: Array, filtered: Array) -> tuple[Array, Array]:
-        """Return what means add to the derivatives by transitions and innovations."""
-        model = self.model
-        smoothed = filtered.copy()
-        gaps = np.concatenate([np.full(run.stop - run.start, run.gap) for run in self.runs])
-        following = np.zeros_like(states)
-        by_transition = np.zeros_like(model.transitions)
-        by_innovation = np.zeros_like(model.innovations)
-        for gap in np.unique(gaps[gaps >= 0]):
-            at = np.flatnonzero(gaps == gap)
-            following[at - 1] = _times(model.transitions[gap].swapaxes(-1, -2), states[at])
+        later = np.zeros_like(states)
+        for at, A in self._transitions():
+            later[at - 1] = _times(A.swapaxes(-1, -2), states[at])
+        u = weighted.copy()
         for run in self.runs:
-            smoothed[run.start : run.stop] += _times(run.filtered, following[run.start : run.stop])
-        for gap in np.unique(gaps[gaps >= 0]):
-            at = np.flatnonzero(gaps == gap)
-            by_transition[gap] = _summed_outer(states[at], smoothed[at - 1])
-            by_innovation[gap] = 0.5 * _summed_outer(states[at], states[at])
-        return by_transition, by_innovation
+            times = slice(run.start, run.stop)
+            u[times] -= _times(run.gain.swapaxes(-1, -2), later[times])
+        return np.where(self._mask(u), u, 0.0), states, later
 
     def _add_by_covariances(
         self, by_transition: Array, by_innovation: Array, by_initial: Array, by_noise: Array
@@ -316,13 +320,12 @@ class KalmanFilter:
         scale = 0.0
         for number in range(len(self.runs) - 1, -1, -1):
             run = self.runs[number]
-            observed, A = self.observed[run.start], model.transition(run.gap)
-            rest, gain = run.remaining(Z), run.gain.swapaxes(-1, -2)
+            observed, A, gain = self.observed[run.start], run.transition, run.gain.swapaxes(-1, -2)
             own = Z.T @ run.precision @ Z
             t = run.stop - 1
             while t >= run.start:
                 by_diagonal = (run.precision + gain @ after @ run.gain)[:, diagonal, diagonal]
-                now = rest.swapaxes(-1, -2) @ after @ rest + own
+                now = run.kept.swapaxes(-1, -2) @ after @ run.kept + own
                 scale = max(scale, float(np.abs(now).max()))
                 # Where it no longer changes, all earlier times of the run are alike.
                 is_steady = t < run.stop - 1 and np.abs(now - before).max() <= STEADY * scale
@@ -389,10 +392,12 @@ def _summed_outer(left: Array, right: Array) -> Array:
 
 def _times(matrices: Array, vectors: Array) -> Array:
     """Return products of matrices ``b x k x l`` and vectors ``... x b x l``."""
-    if matrices.shape[-1] == 1:
-        scaled: Array = matrices[..., 0] * vectors
-        return scaled
-    if len(matrices) == 1:
-        return np.asarray(vectors @ matrices[0].T, np.float64)
-    # NumPy multiplies many small matrices slowly.
-    return np.asarray(np.einsum("bkl,...bl->...bk", matrices, vectors), np.float64)
+    b, k, size = matrices.shape
+    if b == 1:
+        flat = vectors.reshape(-1, size) @ matrices[0].T
+        return np.asarray(flat.reshape(*vectors.shape[:-1], k), np.float64)
+    # Column by column, since NumPy multiplies many small matrices slowly.
+    product: Array = matrices[:, :, 0] * vectors[..., :1]
+    for column in range(1, size):
+        product += matrices[:, :, column] * vectors[..., column, None]
+    return product
