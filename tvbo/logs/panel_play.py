@@ -17,9 +17,6 @@ from tvbo.quadratic_model import Array
 MULTIPLIERS = (0.0, 0.06, 0.2, 0.6, 1.0, 2.0)
 """Multipliers of the standard deviation that are tried."""
 
-USUAL = 0.2
-"""The multiplier unless another one is better by more than two standard errors."""
-
 STARTS, APART = 4, 6
 """Games of each multiplier, which begin so many times one after another: until then arms are taken
 at random."""
@@ -152,25 +149,19 @@ def tune_multiplier(folds: Sequence[Fold]) -> Tuning:
     """Choose the multiplier of the standard deviation by playing some folds.
 
     At each time each multiplier takes the arm of its largest upper confidence bound and observes
-    it. An arm without a reading is taken for the worst one of that time. The usual multiplier
-    stays, unless another one is better by more than two standard errors of the paired difference.
+    it. An arm without a reading is taken for the worst one of that time. The multiplier of the
+    least mean regret is chosen.
 
     Args:
         folds: The folds.
     """
     regret = np.concatenate([play_multipliers(fold) for fold in folds], axis=1)
     means = np.nanmean(regret, axis=1)
-    usual, best = MULTIPLIERS.index(USUAL), int(means.argmin())
-    chosen, told = usual, f"the best of {len(MULTIPLIERS)}"
-    if best != usual:
-        gain, error = mean_and_error(regret[usual] - regret[best])
-        told = f"a regret of {gain:.2g} ± {error:.2g} a time less than {USUAL:g}"
-        if gain > 2 * error:
-            chosen = best
-        else:
-            told = f"{MULTIPLIERS[best]:g} has only {told}"
+    chosen, last = int(means.argmin()), int(means.argmax())
+    gain, error = mean_and_error(regret[last] - regret[chosen])
     reason = (
         f"Multiplier {MULTIPLIERS[chosen]:g} of the standard deviation: played on later parts of "
-        f"the log, {told}."
+        f"the log, the best of {len(MULTIPLIERS)}, by {gain:.2g} ± {error:.2g} a time less than "
+        f"{MULTIPLIERS[last]:g}."
     )
     return Tuning(MULTIPLIERS[chosen], np.array(MULTIPLIERS), means, reason)
