@@ -219,6 +219,9 @@ class Stream:
             self.covar[places][:, places],
             self.prior[self.pending[0, places].astype(int)],
         )
+        if len(covar) == 1:
+            check_uncertain(covar[0], prior)
+            return np.sqrt(covar)
         root = np.zeros_like(covar)
         with suppress(np.linalg.LinAlgError):
             root[:] = np.linalg.cholesky(covar)
@@ -226,16 +229,12 @@ class Stream:
         return root
 
     def tell(self, places: Places, events: Array) -> None:
-        """Take in what came of pending trials, ``5 x q``, perhaps with another noise.
+        """Take in what came of pending trials, ``5 x q``, in place of these.
 
         Each becomes a row: covariances of the states with its innovation.
         """
         if len(places) == 0:
             return
-        noise = events[3] - self.pending[3, places]
-        if noise.any():
-            self.covar = self.covar.copy()
-            self.covar[places, places] += noise
         root, p = self.root(places), len(self.expected)
         V, z = _solved(root, self.cross[places]), _solved(root, events[2] - self.expected[places])
         self.mean = self.mean + (z @ V.reshape(len(V), -1)).reshape(self.mean.shape)
@@ -553,10 +552,13 @@ class StreamingGP(OneOutputModel):
             if len(stream.expected) > 0:
                 places = stream.match(events)
                 known = places >= 0
-                stream.tell(places[known], events[:, known])
-                events = events[:, ~known]
+                told, events, places = events[:, known], events[:, ~known], places[known]
+                # Noise may be other than was expected.
+                stream.covar = stream.covar.copy()
+                stream.covar[places, places] += told[3] - stream.pending[3, places]
+                stream.tell(places, told)
             streams.append(self._after(stream, events))
-        self._streams = streams
+        self._streams[:] = streams
 
     def set_X_pending(self, X: Tensor, Yvar: Tensor | None = None) -> None:
         """Set the trials whose outcomes are pending.
@@ -584,7 +586,7 @@ class StreamingGP(OneOutputModel):
             if not np.array_equal(stream.pending[:2], events[:2]):
                 stream.keep(stream.match(events))
             streams.append(stream)
-        self._streams = streams
+        self._streams[:] = streams
 
     def stand_in(self, Y: Tensor) -> None:
         """Set what stands in for all pending outcomes.
@@ -798,7 +800,8 @@ class StreamingGP(OneOutputModel):
             covar = self._prior(index, time, index, time)
         # Covariances with the innovations of the rows, q x m.
         weights = (self._by_row(stream, h) * stream.columns(index)).sum(axis=-1)
-        covar = covar - weights @ weights.T + np.diag(events[3])
+        covar = covar - weights @ weights.T
+        covar.reshape(-1)[:: len(index) + 1] += events[3]
         expected = (h * stream.mean[:, index].T).sum(axis=-1)
         stream.transitions = _lead(A, stream.transitions)
         cross = self._states(index, gain)
@@ -901,7 +904,7 @@ class StreamingGP(OneOutputModel):
             index: Their choices, ``...``.
             gain: Covariances of states and process, over time, ``... x S``.
         """
-        covar = np.empty((*index.shape, len(self._gain), len(self.choices)))
+        covar = np.empty((*index.shape, len(self._gain), len(self._prior_variance)))
         for term in self._terms:
             rows = term.over_choices.rows(index)
             covar[..., term.states, :] = gain[..., term.states, None] * rows[..., None, :]
@@ -1019,6 +1022,9 @@ def _lead(A: Array, states: Array) -> Array:
 
 def _solved(root: Array, values: Array) -> Array:
     """Return the inverse of a lower triangular matrix ``q x q``, times ``q x ...``."""
+    if len(root) == 1:
+        quotient: Array = values / root[0, 0]
+        return quotient
     # SciPy's solve_triangular copies what does not lie as in Fortran, and takes twice as long.
     solved: Array = dtrsm(1.0, root.T, values.reshape(len(root), -1).T, side=1).T
     return solved.reshape(values.shape)
