@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -30,65 +29,32 @@ OPTIONS = {"ftol": 1e-13, "gtol": 1e-8}
 depends on where it began; with these, errors of rounding move it by less than 1e-6."""
 
 
-class Density(ABC):
-    """Log posterior density of ``p`` hyperparameters, up to a constant.
+def maximum(
+    negative: Callable[[Array], tuple[float, Array]], start: Array, bounds: Array
+) -> tuple[float, Array]:
+    """Return the log density at the maximum that L-BFGS-B finds, and where it is.
 
-    Attributes:
-        default: Their values by default, ``p``.
+    The density is not finite if the search failed.
+
+    Args:
+        negative: Minus the log density at ``p`` hyperparameters, and its gradient.
+        start: Where the search begins, ``p``.
         bounds: Lower and upper bounds, ``p x 2``.
     """
-
-    default: Array
-    bounds: Array
-
-    @abstractmethod
-    def negative(self, theta: Array) -> tuple[float, Array]:
-        """Return minus the log density at ``p`` numbers, and its gradient."""
-
-    @abstractmethod
-    def named(self, theta: Array) -> dict[str, list[float]]:
-        """Return the hyperparameters by name."""
-
-    @abstractmethod
-    def temporal_kernels(self, theta: Array) -> Iterable[TemporalKernel]:
-        """Return the kernels over time."""
-
-    @abstractmethod
-    def at_bounds(self, theta: Array) -> Iterable[AtBound]:
-        """Return the hyperparameters that are at a bound."""
-
-    @property
-    def num_learned(self) -> int:
-        """How many numbers are learned."""
-        return len(self.default)
-
-    def maximize(self, start: Array | None) -> tuple[float, Array]:
-        """Return the log density at the maximum that a search finds from a start, and where it is.
-
-        The density is not finite if the search failed.
-
-        Args:
-            start: Where a fit ended, ``p``; None is the default.
-        """
-        theta, value = self.default if start is None else start, math.nan
-        for _ in range(2):
-            result = minimize(
-                self.negative,
-                theta,
-                jac=True,
-                method="L-BFGS-B",
-                bounds=self.bounds,
-                options=OPTIONS,
-            )
-            theta, value = result.x, float(result.fun)
-            if result.success or not math.isfinite(value):
-                break
-            # A line search that found no larger value. With its memory of curvatures cleared,
-            # L-BFGS goes on where there is one, and stops at once where there is none.
-        return -value, theta
+    theta, value = start, math.nan
+    for _ in range(2):
+        result = minimize(
+            negative, theta, jac=True, method="L-BFGS-B", bounds=bounds, options=OPTIONS
+        )
+        theta, value = result.x, float(result.fun)
+        if result.success or not math.isfinite(value):
+            break
+        # A line search that found no larger value. With its memory of curvatures cleared,
+        # L-BFGS goes on where there is one, and stops at once where there is none.
+    return -value, theta
 
 
-class ModelPosterior(Density):
+class ModelPosterior:
     """Log posterior density of the parameters of any model, by GPyTorch.
 
     Log determinants are computed by Cholesky factors for any number of observations, since
@@ -97,6 +63,10 @@ class ModelPosterior(Density):
     Args:
         model: Of one output and no batch, with its parameters by default; it has those that were
             evaluated last afterwards.
+
+    Attributes:
+        default: Its parameters by default, ``p``.
+        bounds: Their lower and upper bounds, ``p x 2``.
     """
 
     def __init__(self, model: TimeVaryingGP):
@@ -110,12 +80,21 @@ class ModelPosterior(Density):
         counts = [parameter.numel() for parameter in parameters.values()]
         self.bounds = np.repeat(np.array(each, dtype=float).reshape(-1, 2), counts, axis=0)
 
+    @property
+    def num_learned(self) -> int:
+        """How many numbers are learned."""
+        return len(self.default)
+
     def negative(self, theta: Array) -> tuple[float, Array]:
         """Return minus the log density at ``p`` parameters, and its gradient."""
         num = len(self.model.train_targets)
         with fast_computations(log_prob=False):
             value, gradient = self._loss(theta)
         return num * float(value), num * gradient
+
+    def maximize(self, start: Array | None) -> tuple[float, Array]:
+        """Return the log density at the maximum found from a start, None is the default."""
+        return maximum(self.negative, self.default if start is None else start, self.bounds)
 
     def named(self, theta: Array) -> dict[str, list[float]]:
         """Return the parameters that require gradients by name."""

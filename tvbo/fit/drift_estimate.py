@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tvbo.fit.density import Array, Density
+from tvbo.fit.density import Array
 from tvbo.fit.drift import describe_form, half_life
+from tvbo.fit.fitted_forms import Posterior
 from tvbo.fit.model_fitter import ModelFitter
 from tvbo.kernels import TemporalDecayKernel, TemporalKernel
 from tvbo.models.closed_form import temporal_kernel
@@ -80,7 +81,7 @@ def estimate_drift(fitter: ModelFitter, time_unit: str | None) -> DriftEstimate:
     )
 
 
-def _interval(lag: float, posterior: Density, mode: Array) -> tuple[float, float] | None:
+def _interval(lag: float, posterior: Posterior, mode: Array) -> tuple[float, float] | None:
     """Return the 95 % interval of the half-life by the curvature of the log posterior at a fit.
 
     Args:

@@ -9,19 +9,22 @@ from dataclasses import dataclass
 from botorch.exceptions.errors import ModelFittingError
 from torch import Generator
 
-from tvbo.fit.density import Array, Density, ModelPosterior
+from tvbo.fit.density import Array, ModelPosterior
 from tvbo.fit.log_posterior import LogPosterior
 from tvbo.models.at_bounds import AtBound, log_bounds
 from tvbo.models.closed_form import HyperparameterSets
 from tvbo.quadratic_model import QuadraticModel
 from tvbo.randomness import draw_seed
 
+Posterior = LogPosterior | ModelPosterior
+"""Log posterior density of ``p`` hyperparameters: in closed form, or of any model by GPyTorch."""
+
 SAME_OPTIMUM = 1e-6
 """Relative difference of two log posteriors up to which their fits are taken for the same."""
 
 
 def fit_from(
-    posterior: Density, starts: Sequence[Array | None], generator: Generator
+    posterior: Posterior, starts: Sequence[Array | None], generator: Generator
 ) -> tuple[float, Array]:
     """Return the largest log density that is found from several starts, and where it is.
 
@@ -73,7 +76,7 @@ class Fitted:
 
     def fit(
         self,
-        posteriors: Sequence[Density],
+        posteriors: Sequence[Posterior],
         num: int,
         from_defaults: bool,
         generator: Generator,

@@ -14,7 +14,7 @@ from scipy.linalg.blas import dsyr
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
 from torch import Tensor
 
-from tvbo.fit.density import Array, Density
+from tvbo.fit.density import Array, maximum
 from tvbo.fit.drift import (
     LENGTHSCALE,
     LENGTHSCALE_SPREAD,
@@ -82,7 +82,7 @@ class DefaultForm:
     num_contexts: int = 0
 
 
-class LogPosterior(Density):
+class LogPosterior:
     r"""Log posterior density of the hyperparameters of :class:`ModelFitter`'s default model.
 
     It is a function of the logarithms of the lengthscales, of ρ or the lengthscale in time if that
@@ -292,7 +292,7 @@ class LogPosterior(Density):
             self.quadratic = model
         self._maximum = found
         if found is None:
-            _, found = super().maximize(theta)
+            _, found = maximum(self.negative, theta, self.bounds)
         return self(found)[0], found
 
     def sigma_points(self, mode: Array) -> HyperparameterSets:

@@ -4,32 +4,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from copy import copy, deepcopy
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import zip_longest
-from typing import Any, Literal, Protocol, Self, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 import torch
 from botorch.exceptions.errors import InputDataError
 from botorch.models.transforms import Normalize, Standardize
-from gpytorch.constraints import GreaterThan
-from gpytorch.kernels import Kernel, MaternKernel, ScaleKernel
+from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
+from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import ConstantMean, Mean, ZeroMean
-from gpytorch.priors import LogNormalPrior
 from torch import Generator, Tensor
 
-from tvbo.fit.density import Density, ModelPosterior
+from tvbo.fit.density import ModelPosterior
 from tvbo.fit.drift import Drift, Form
-from tvbo.fit.fitted_forms import Fitted
-from tvbo.fit.log_posterior import LEAST_LENGTHSCALE, DefaultForm, LogPosterior
+from tvbo.fit.fitted_forms import Fitted, Posterior
+from tvbo.fit.log_posterior import DefaultForm, LogPosterior
 from tvbo.kernels.context_action import Structure
 from tvbo.kernels.temporal import check_forgetting_rate, decay_exponent
 from tvbo.models import ContextualGP, TimeVaryingGP
 from tvbo.models.closed_form import EnsembleKernel, HyperparameterSets
-from tvbo.models.raw import ScaledMean
+from tvbo.models.raw import ScaledMean, times_factor
 from tvbo.models.scale import MIN_NOISE, standardized, standardizer
 from tvbo.quadratic_model import QuadraticModel
 from tvbo.spaces import InputLayout
@@ -131,7 +130,8 @@ class ModelFitter:
 
     Attributes:
         transform: How its outcomes were standardized.
-        fitted: What was learned, of each form of drift.
+        fitted: What was learned, of each form of drift. It is replaced by a fit, so that a shallow
+            copy of a fitter begins with what was learned, and its fits change nothing here.
 
     Raises:
         ValueError: if a kernel, the rate, or the scales of structure ``"both"`` must be learned but
@@ -253,7 +253,7 @@ class ModelFitter:
             sets = posteriors[0].sets(posteriors[0].default[None])
             self.fitted = replace(self.fitted, sets=sets)
 
-    def posteriors(self, quadratics: Sequence[QuadraticModel | None] = ()) -> list[Density]:
+    def posteriors(self, quadratics: Sequence[QuadraticModel | None] = ()) -> list[Posterior]:
         """Return the density of the hyperparameters by each form, of the last observations.
 
         Args:
@@ -297,10 +297,6 @@ class ModelFitter:
                         parameter.data = torch.tensor(values).to(parameter).view_as(parameter)
             self._last_model = model.eval()
         return self._last_model
-
-    def copy(self) -> Self:
-        """Return a fitter that begins with what was learned here; its fits change nothing here."""
-        return copy(self)
 
     def may_change(self, num_told: int, are_others: bool) -> bool:
         """Return whether the next model may have other hyperparameters than the last one.
@@ -435,16 +431,10 @@ class ModelFitter:
             if isinstance(self.covar_module, Sequence):
                 covar_module = [_in_unit(kernel, unit) for kernel in self.covar_module]
             elif self.covar_module is None and self.drift.averages:
-                # As BoTorch's RBF. Where functions have many local optima, regret is less with it.
-                count = len(self.widths)
-                prior = LogNormalPrior(math.sqrt(2) + math.log(count) / 2, math.sqrt(3))
-                least = GreaterThan(LEAST_LENGTHSCALE, transform=None, initial_value=prior.mode)
-                covar_module = MaternKernel(
-                    nu=2.5,
-                    ard_num_dims=sum(self.widths),
-                    lengthscale_prior=prior,
-                    lengthscale_constraint=least,
-                ).double()
+                # Where functions have many local optima, regret is less than with RBF.
+                covar_module = get_covar_module_with_dim_scaled_prior(
+                    sum(self.widths), use_rbf_kernel=False
+                )
             else:
                 covar_module = _in_unit(self.covar_module, unit)
             model = TimeVaryingGP(covar_module=covar_module, **shared)
@@ -475,13 +465,4 @@ def _dense(sets: HyperparameterSets, observations: Observations) -> TimeVaryingG
 def _in_unit(kernel: Kernel | None, unit: float) -> Any:
     """Return a copy of a kernel, stated in the user's unit, in another unit."""
     kernel = deepcopy(kernel)
-    if kernel is None or unit == 1.0:
-        return kernel
-    # A transform of the parameter would round it.
-    constraint = GreaterThan(0.0, transform=None)
-    scaled = ScaleKernel(
-        kernel, batch_shape=kernel.batch_shape, outputscale_constraint=constraint
-    ).double()
-    scaled.outputscale = unit**-2
-    scaled.raw_outputscale.requires_grad_(False)
-    return scaled
+    return kernel if kernel is None or unit == 1.0 else times_factor(kernel, unit**-2)

@@ -27,7 +27,8 @@ from tvbo.logs.forms import (
 from tvbo.logs.likelihood import MAX_DENSE, LogLikelihood
 from tvbo.logs.maximize import NOISE, RATE, LikelihoodMaximizer, Optimum
 from tvbo.logs.panel_forms import in_unit_of_time
-from tvbo.logs.parameters import positive, times_factor
+from tvbo.logs.parameters import positive
+from tvbo.models.raw import times_factor
 from tvbo.models.time_varying_gp import make_drifting_kernel
 
 

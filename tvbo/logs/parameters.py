@@ -11,14 +11,6 @@ from gpytorch.kernels import Kernel, MaternKernel, ProductKernel, RBFKernel, Sca
 from torch import Tensor
 
 
-def times_factor(kernel: Kernel, factor: float) -> Kernel:
-    """Return ``factor`` times a kernel, which is shared; the factor is not learned."""
-    scaled = ScaleKernel(kernel, outputscale_constraint=Positive(transform=None)).double()
-    scaled.outputscale = torch.tensor(factor, dtype=torch.float64)
-    scaled.raw_outputscale.requires_grad_(False)
-    return scaled
-
-
 def scaled_kernel(
     base: type[RBFKernel] | type[MaternKernel],
     actions: Tensor,

@@ -586,15 +586,11 @@ class EnsembleGP(OneOutputModel):
         form = None if self.sets is None else self.sets.form
         if set(state) != {"form", "factor", "additional"} or state["form"] != form:
             raise RuntimeError(f"Expected the state of an EnsembleGP, {form}. Got {state}.")
-        X, Y, noise, innovations, blocks = state["factor"]
-        factor = Factor(X, Y, noise, innovations, tuple(Block(*block) for block in blocks))
-        if self.width not in (0, factor.X.shape[-1]):
-            raise RuntimeError(
-                f"Expected the state of an EnsembleGP of {self.width} columns. "
-                f"Got one of {factor.X.shape[-1]}."
-            )
-        added = state["additional"]
-        self._factor = factor
+        (X, Y, noise, innovations, blocks), added = state["factor"], state["additional"]
+        if self.width not in (0, X.shape[-1]):
+            raise RuntimeError(f"Expected rows of {self.width} columns. Got {X.shape[-1]}.")
+        blocks = tuple(Block(*block) for block in blocks)
+        self._factor = Factor(X, Y, noise, innovations, blocks)
         self._additional = None if added is None else Additional(*added)
 
     def load_state_dict(

@@ -12,6 +12,7 @@ from botorch.exceptions.errors import UnsupportedError
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Standardize
 from botorch.models.transforms.input import InputTransform
+from gpytorch.constraints import GreaterThan
 from gpytorch.kernels import AdditiveKernel, Kernel, ScaleKernel
 from gpytorch.means import Mean, ZeroMean
 from numpy.typing import NDArray
@@ -83,6 +84,16 @@ class ScaledMean(Mean):
         """Return the means ``...`` of rows ``... x d``."""
         mean: Tensor = self.mean_module(transformed(self.input_transform, x))
         return self.shift + self.scale * mean
+
+
+def times_factor(kernel: Kernel, factor: float) -> Kernel:
+    """Return ``factor`` times a kernel, which is shared; the factor is not learned."""
+    # A transform of the parameter would round it.
+    positive, shape = GreaterThan(0.0, transform=None), kernel.batch_shape
+    scaled = ScaleKernel(kernel, batch_shape=shape, outputscale_constraint=positive).double()
+    scaled.outputscale = torch.tensor(factor, dtype=torch.float64)
+    scaled.raw_outputscale.requires_grad_(False)
+    return scaled
 
 
 def raw_row_kernel(model: SingleTaskGP) -> ScaledKernel:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from copy import deepcopy
+from copy import copy, deepcopy
 from dataclasses import replace
 from functools import reduce
 
@@ -107,7 +107,7 @@ class OutcomeModel:
             t: The time.
             generator: Seeds the restarts of a fit; it is not advanced.
         """
-        fitter = self.posterior_state.fitter.copy()
+        fitter = copy(self.posterior_state.fitter)
         fitter.fit(self.observations_at(t), self.num_told, copy_of(generator))
         return fitter
 

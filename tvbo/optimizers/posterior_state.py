@@ -118,7 +118,7 @@ class PosteriorState(ABC):
             is_changed: Whether those of the last :meth:`update` are others now.
         """
         state, kept = copy(self), observations[keep]
-        state.fitter = self.fitter.copy()
+        state.fitter = copy(self.fitter)
         if self._held is not None:
             state._held = replace(self._held, model=copy(self._held.model))
         if is_changed or not bool(keep.all()):
