@@ -75,18 +75,17 @@ def long_log(generator):
 def test_a_long_log_has_the_density_of_each_block_given_its_rows(make_kernel, evaluate, generator):
     log = long_log(generator)
     likelihood = LogLikelihood(log, make_kernel(), 0.3, max_dense=100)
-    first, second, other_day = (window.given for window in likelihood.windows)
+    first, second, other_day = (given for _, given in likelihood.windows)
     assert first == other_day == 0
     assert 50 < second < 100
     expected = 0.0
-    for window in likelihood.windows:
-        part = window.log
+    for part, num_given in likelihood.windows:
         lags = (part.times[:, None] - part.times).abs()
         covar = make_kernel()(part.actions).to_dense() * torch.exp(-0.05 * lags)
         covar = (covar * (part.segments[:, None] == part.segments)).detach() + 0.2 * torch.eye(
             len(lags)
         )
-        for size, sign in ((len(part), 1), (window.given, -1)):
+        for size, sign in ((len(part), 1), (num_given, -1)):
             normal = (
                 multivariate_normal(torch.full((size,), 0.3), covar[:size, :size]) if size else None
             )
@@ -94,7 +93,7 @@ def test_a_long_log_has_the_density_of_each_block_given_its_rows(make_kernel, ev
     value, _, _ = evaluate(lambda k: LogLikelihood(log, k, 0.3, 100), make_kernel(), 0.1)
     assert value == pytest.approx(expected, rel=1e-10)
     # Each row is in one block, once, and with as many rows as there are it is exact.
-    assert sum(len(window.log) - window.given for window in likelihood.windows) == 380
+    assert sum(len(part) - given for part, given in likelihood.windows) == 380
 
 
 def test_gradient_of_a_long_log_equals_differences(make_kernel, evaluate, differences, generator):

@@ -21,7 +21,7 @@ from tvbo.logs.drift_result import DriftFit, drift_fit_of
 from tvbo.logs.likelihood import BLOCK as BLOCK_ROWS
 from tvbo.logs.likelihood import EARLIER, MAX_DENSE, RECENT, LogLikelihood
 from tvbo.logs.maximize import RATE, LikelihoodMaximizer, Optimum
-from tvbo.logs.outliers import LogModel, clipped, find_outliers
+from tvbo.logs.outliers import LogModel, clipped, find_outliers, outlier_messages
 from tvbo.logs.parameters import scaled_kernel
 from tvbo.logs.profile import OUTLIERS, START_STEPS, STEPS, at_rate, explore_starts, profile_rate
 from tvbo.terminal import patient_steps
@@ -224,11 +224,13 @@ class _Fit:
         fit = model = None
         if torch.equal(clipped(log.Y), log.Y):
             fit, model = self.whole(log)
-        found = find_outliers(log, self.rough, model)
-        if fit is None or not found.kept.all():
-            fit, _ = self.whole(log.rows(found.kept))
-        named = found.named(numbers)
-        return replace(fit, outliers=named, messages=[*found.messages(named), *fit.messages])
+        kept, residuals, settled = find_outliers(log, self.rough, model)
+        if fit is None or not kept.all():
+            fit, _ = self.whole(log.rows(kept))
+        rows = torch.nonzero(~kept).flatten().tolist()
+        named = [(numbers[row], residuals[row].item()) for row in rows]
+        messages = outlier_messages(named, len(log), settled)
+        return replace(fit, outliers=named, messages=[*messages, *fit.messages])
 
     def whole(self, log: DriftLog) -> tuple[DriftFit, LogModel]:
         """Fit a log, with interval and test."""

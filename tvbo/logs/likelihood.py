@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -22,27 +21,16 @@ BLOCK, RECENT, EARLIER = 200, 50, 50
 sparser the older they are, by which long lags are seen."""
 
 
-@dataclass(frozen=True)
-class Window:
-    """Rows of a log that are factorized together.
+def windows_of(log: DriftLog, max_dense: int) -> list[tuple[DriftLog, int]]:
+    """Return the blocks of a log, each behind the rows it is given, and the number of these.
 
-    Args:
-        log: The rows, in order of time.
-        given: How many of them, the first, are only given.
-    """
-
-    log: DriftLog
-    given: int
-
-
-def windows_of(log: DriftLog, max_dense: int) -> list[Window]:
-    """Return the blocks of a log, each with the rows it is given; one block of all, if it is short.
+    A short log is one block.
 
     The age of earlier rows grows geometrically, since without distant rows a slow drift is hardly
     seen (Stein, Chi, Welty, 2004, "Approximating likelihoods for large spatial data sets").
     """
     if len(log) <= max_dense:
-        return [Window(log.rows(log.order), 0)]
+        return [(log.rows(log.order), 0)]
     windows, order, first = [], log.order, 0
     for block, is_first in log.blocks(BLOCK):
         first = block.start if is_first else first
@@ -50,7 +38,7 @@ def windows_of(log: DriftLog, max_dense: int) -> list[Window]:
         reach = torch.logspace(0, math.log10(max(age, 1)), EARLIER + RECENT, dtype=torch.float64)
         ages = torch.cat([torch.arange(1, RECENT + 1), reach.long()]).unique()
         given = order[block.start - ages[ages <= age].flip(0)]
-        windows.append(Window(log.rows(torch.cat([given, order[block]])), len(given)))
+        windows.append((log.rows(torch.cat([given, order[block]])), len(given)))
     return windows
 
 
@@ -91,15 +79,15 @@ class LogLikelihood:
         """
         wants_gradient, is_one = torch.is_grad_enabled(), len(self.windows) == 1
         factored, white, diagonals = [], [], []
-        for window in self.windows:
+        for log, given in self.windows:
             with torch.set_grad_enabled(wants_gradient and is_one):
-                *made, covar = covariance_of(window.log, self.covar_module, rate, noise_variance)
-            Y = window.log.Y
-            root, all_white = whiten(covar, torch.stack([Y, torch.ones_like(Y)], dim=-1))
+                *made, covar = covariance_of(log, self.covar_module, rate, noise_variance)
+            series = torch.stack([log.Y, torch.ones_like(log.Y)], dim=-1)
+            root, all_white = whiten(covar, series)
             # Of several they are made again for the gradient: all together may be gigabytes.
             factored.append((made if is_one else None, root, all_white))
-            white.append(all_white[window.given :])
-            diagonals.append(root.diagonal()[window.given :])
+            white.append(all_white[given:])
+            diagonals.append(root.diagonal()[given:])
         y, one = torch.cat(white).unbind(-1)
         mean = weighted_mean(y, one) if self.mean is None else self.mean
         quadratic = (y - mean * one).square().sum().item()
@@ -110,13 +98,12 @@ class LogLikelihood:
         learned = [each for each in self.covar_module.parameters() if each.requires_grad]
         in_rate = in_noise = 0.0
         in_kernel = [torch.zeros_like(each) for each in learned]
-        for window, (kept, root, all_white) in zip(self.windows, factored, strict=True):
-            log = window.log
+        for (log, given), (kept, root, all_white) in zip(self.windows, factored, strict=True):
             kernel, decay, *_ = kept or covariance_of(log, self.covar_module, rate, noise_variance)
             residual = all_white[:, 0] - mean * all_white[:, 1]
             weights = _in_covariance(root, residual)
-            if window.given:
-                part = slice(window.given)
+            if given:
+                part = slice(given)
                 weights[part, part] -= _in_covariance(root[part, part], residual[part])
             if log.Yvar is None:
                 in_noise += weights.trace().item()

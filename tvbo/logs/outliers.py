@@ -118,45 +118,31 @@ class LogModel:
         return residuals
 
 
-@dataclass(frozen=True)
-class Outliers:
-    """The result of a search.
+def outlier_messages(outliers: Sequence[tuple[int, float]], n: int, settled: bool) -> list[str]:
+    """Return what the user of a fit without some of ``n`` rows has to know.
 
     Args:
-        kept: ``n``, a mask of the rows that are no outliers.
-        residuals: ``n`` standardized residuals.
-        settled: Whether the last refit found the same outliers.
+        outliers: Number and standardized residual of each row that was left out.
+        n: Number of rows.
+        settled: Whether the last refit found the same ones.
     """
-
-    kept: Tensor
-    residuals: Tensor
-    settled: bool
-
-    def named(self, numbers: Sequence[int]) -> list[tuple[int, float]]:
-        """Return pairs of the number of a row and its standardized residual, in the log's order."""
-        rows = torch.nonzero(~self.kept).flatten().tolist()
-        return [(numbers[row], self.residuals[row].item()) for row in rows]
-
-    def messages(self, outliers: Sequence[tuple[int, float]]) -> list[str]:
-        """Return what the user of a fit without these rows, as they are named, has to know."""
-        n = len(self.kept)
-        if not outliers:
-            return []
-        words = [f"row {row} ({residual:.3g})" for row, residual in outliers[:NAMED]]
-        if len(outliers) > NAMED:
-            words.append(f"and {len(outliers) - NAMED} more")
-        messages = [
-            f"Left out as outliers: {len(outliers)} of {n} rows, with their distances in standard "
-            f"deviations from what the other rows predict: {', '.join(words)}."
-        ]
-        if len(outliers) > SHARE * n:
-            messages.append(
-                f"{len(outliers) / n:.0%} of the rows are outliers, which looks like noise with "
-                "heavy tails, or like jumps, rather than like single faults."
-            )
-        if not self.settled:
-            messages.append("The outliers still changed with the last refit.")
-        return messages
+    if not outliers:
+        return []
+    words = [f"row {row} ({residual:.3g})" for row, residual in outliers[:NAMED]]
+    if len(outliers) > NAMED:
+        words.append(f"and {len(outliers) - NAMED} more")
+    messages = [
+        f"Left out as outliers: {len(outliers)} of {n} rows, with their distances in standard "
+        f"deviations from what the other rows predict: {', '.join(words)}."
+    ]
+    if len(outliers) > SHARE * n:
+        messages.append(
+            f"{len(outliers) / n:.0%} of the rows are outliers, which looks like noise with heavy "
+            "tails, or like jumps, rather than like single faults."
+        )
+    if not settled:
+        messages.append("The outliers still changed with the last refit.")
+    return messages
 
 
 def clipped(Y: Tensor) -> Tensor:
@@ -173,8 +159,8 @@ def find_outliers(
     log: DriftLog,
     estimate: Callable[[DriftLog, LogModel | None], LogModel],
     model: LogModel | None = None,
-) -> Outliers:
-    """Search a log for rows that the others do not explain.
+) -> tuple[Tensor, Tensor, bool]:
+    """Return which rows are no outliers, the residuals of all, and whether that settled.
 
     A row is an outlier if its outcome is too far from its prediction by all other rows that are
     none (leave-one-out; Rasmussen, Williams, 2006, Section 5.4.2), with the parameters fitted to
@@ -197,7 +183,7 @@ def find_outliers(
         if (found == ~kept).all() or not rest.can_be_fitted:
             # If all outcomes but the outliers are equal, say, nothing tells what is usual.
             kept = kept if rest.can_be_fitted else torch.ones_like(kept)
-            return Outliers(kept, residuals, settled=True)
+            return kept, residuals, True
         kept, model = ~found, estimate(rest, model)
         residuals = model.residuals(log, kept, log.Y)
-    return Outliers(kept, residuals, settled=False)
+    return kept, residuals, False
