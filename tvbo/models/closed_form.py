@@ -109,6 +109,11 @@ CORRELATIONS: dict[str, Correlation] = {"RBFKernel": rbf, "MaternKernel": matern
 """Correlation by the name of a kernel of GPyTorch, of Matérn with ν = 5/2."""
 
 
+def correlation_of(kernel: Kernel) -> Correlation | None:
+    """Return the correlation of an ``RBFKernel``, or a ``MaternKernel`` with ν = 2.5, else None."""
+    return CORRELATIONS.get(type(kernel).__name__) if getattr(kernel, "nu", 2.5) == 2.5 else None
+
+
 class InSpace(NamedTuple):
     """Correlations over the columns other than time.
 
@@ -195,11 +200,7 @@ class HyperparameterSets:
         while isinstance(over_space, ScaleKernel) and over_space.active_dims is None:
             variance = variance * over_space.outputscale.detach()
             over_space = over_space.base_kernel
-        is_matern = isinstance(over_space, MaternKernel) and over_space.nu == 2.5
-        if (
-            not (is_matern or isinstance(over_space, RBFKernel))
-            or over_space.active_dims is not None
-        ):
+        if correlation_of(over_space) is None or over_space.active_dims is not None:
             return None
         if isinstance(over_time, TemporalDecayKernel):
             rates = -decay_exponent(over_time.forgetting_rate.detach()).view(1)

@@ -10,8 +10,6 @@ import numpy as np
 import torch
 from botorch.acquisition.objective import PosteriorTransform
 from botorch.exceptions.errors import (
-    BotorchTensorDimensionError,
-    InputDataError,
     UnsupportedError,
 )
 from botorch.models import SingleTaskGP
@@ -35,7 +33,6 @@ from tvbo.models.closed_form import (
 from tvbo.models.one_output import OneOutputModel, check_rows, one_noise_variance
 from tvbo.models.raw import raw_mean, raw_noise_variance, raw_row_kernel
 from tvbo.rounding import LEAST_VARIANCE, innovation_root
-from tvbo.spaces.observations import check_finite
 
 BLOCK = 256
 """Rows of the Cholesky factor in a block, of which the diagonal one is inverted: a product is many
@@ -723,20 +720,11 @@ class EnsembleGP(OneOutputModel):
 
     def _outcomes(self, X: Tensor, Y: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return checked outcomes ``... x 1 x q``, and noise variances ``... x s x q``."""
-        given = {"Y": Y} if noise is None else {"Y": Y, "noise": noise}
-        for name, value in given.items():
-            if value.ndim < 2 or value.shape[-2:] != (X.shape[-2], 1):
-                raise BotorchTensorDimensionError(
-                    f"Expected {name} of shape ... x q x 1 for {X.shape[-2]} rows. "
-                    f"Got {name}.shape={tuple(value.shape)}."
-                )
-            check_finite(name, value)
-        Y = self._transformed(Y.to(X)).mT
+        q = X.shape[-2]
+        Y = self._read("Y", Y.to(X), q).mT
         if noise is None:
-            return Y, self._set_noise.unsqueeze(-1).expand(-1, X.shape[-2])
-        if (noise < 0).any():
-            raise InputDataError(f"Expected noise variances >= 0. Got {noise.min().item()}.")
-        noise = self._transformed(noise.to(X), are_variances=True).mT
+            return Y, self._set_noise.unsqueeze(-1).expand(-1, q)
+        noise = self._read("noise", noise.to(X), q).mT
         return Y, noise.expand(*noise.shape[:-2], len(self.weights), -1)
 
 

@@ -10,7 +10,11 @@ from typing import Any, Self, cast
 
 import torch
 from botorch.acquisition.objective import PosteriorTransform
-from botorch.exceptions.errors import BotorchTensorDimensionError, UnsupportedError
+from botorch.exceptions.errors import (
+    BotorchTensorDimensionError,
+    InputDataError,
+    UnsupportedError,
+)
 from botorch.models.model import FantasizeMixin, Model
 from botorch.posteriors import GPyTorchPosterior, Posterior
 from gpytorch.constraints import GreaterThan
@@ -163,17 +167,27 @@ class OneOutputModel(Model):
             posterior = posterior_transform(posterior=posterior, X=X)
         return posterior
 
-    def _transformed(self, values: Tensor, are_variances: bool = False) -> Tensor:
-        """Return outcomes, or noise variances, ``... x 1``, in the unit of the parameters."""
+    def _read(self, name: str, values: Tensor, q: int) -> Tensor:
+        """Return outcomes ``Y``, or else noise variances, ``... x q x 1``, as the parameters are.
+
+        Raises:
+            BotorchTensorDimensionError: if they have another shape.
+            InputDataError: if a value is not finite, or a noise variance negative.
+        """
+        if values.ndim < 2 or values.shape[-2:] != (q, 1):
+            raise BotorchTensorDimensionError(
+                f"Expected {name} of shape ... x q x 1 for {q} rows. "
+                f"Got {name}.shape={tuple(values.shape)}."
+            )
+        check_finite(name, values)
+        if name != "Y" and (values < 0).any():
+            raise InputDataError(f"Expected {name} >= 0. Got {values.min().item()}.")
         of_outcomes: Any = self._modules.get("outcome_transform")
         if of_outcomes is None:
             return values
-        scaled: Tensor
-        if are_variances:
-            _, scaled = of_outcomes(torch.zeros_like(values), values)
-        else:
-            scaled, _ = of_outcomes(values)
-        return scaled
+        given = (values,) if name == "Y" else (torch.zeros_like(values), values)
+        transformed: Tensor = of_outcomes(*given)[len(given) - 1]
+        return transformed
 
     def _broadcast(self, shapes: Mapping[str, Size]) -> Size:
         """Return the shape of the batch of the model and those given by name."""

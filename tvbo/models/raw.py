@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tvbo.kernels.batch import ColumnKernel, ComposedKernel
-from tvbo.models.closed_form import CORRELATIONS, Array, Correlation
+from tvbo.models.closed_form import Array, Correlation, correlation_of
 from tvbo.models.scale import outcome_scale
 from tvbo.models.time_varying_gp import TimeVaryingGP
 
@@ -229,9 +230,10 @@ def _check_time(model: TimeVaryingGP) -> None:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class ClosedRows:
-    """Rows of the covariance matrix of ``n`` inputs in closed form.
+def _closed_row(
+    points: Array, correlation: Correlation, variance: float, places: NDArray[np.int64]
+) -> Array:
+    """Return the covariances of inputs at some places, ``...``, with all, ``... x n``.
 
     GPyTorch takes ten times as long for one row of very many inputs.
 
@@ -239,24 +241,18 @@ class ClosedRows:
         points: The inputs in lengthscales, ``d x n``, so that what is added up lies side by side.
         correlation: The correlation by squared distances.
         variance: By which it is multiplied.
+        places: The places.
     """
-
-    points: Array
-    correlation: Correlation
-    variance: float
-
-    def __call__(self, places: NDArray[np.int64]) -> Array:
-        """Return the covariances of inputs at some places, ``...``, with all, ``... x n``."""
-        squares: Array = np.zeros((*places.shape, self.points.shape[-1]))
-        for column in self.points:
-            squares += np.square(column[places][..., None] - column)
-        covar, _ = self.correlation(squares, False)
-        covar *= self.variance
-        return covar
+    squares: Array = np.zeros((*places.shape, points.shape[-1]))
+    for column in points:
+        squares += np.square(column[places][..., None] - column)
+    covar, _ = correlation(squares, False)
+    covar *= variance
+    return covar
 
 
-def closed_rows(kernel: Kernel, X: Tensor) -> ClosedRows | None:
-    """Return the rows of the covariance matrix of inputs ``n x d`` in closed form.
+def closed_rows(kernel: Kernel, X: Tensor) -> Callable[[NDArray[np.int64]], Array] | None:
+    """Return what gives rows of the covariance matrix of inputs ``n x d`` in closed form.
 
     Args:
         kernel: A kernel without a batch, with its present parameters.
@@ -275,8 +271,7 @@ def closed_rows(kernel: Kernel, X: Tensor) -> ClosedRows | None:
         elif not isinstance(kernel, ColumnKernel):
             break
         kernel = kernel.base_kernel
-    correlation = CORRELATIONS.get(type(kernel).__name__)
-    if correlation is None or getattr(kernel, "nu", 2.5) != 2.5:
+    if (correlation := correlation_of(kernel)) is None:
         return None
     points = (X / kernel.lengthscale).detach().mT.numpy(force=True)
-    return ClosedRows(np.ascontiguousarray(points), correlation, variance)
+    return partial(_closed_row, np.ascontiguousarray(points), correlation, variance)

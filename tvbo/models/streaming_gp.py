@@ -32,7 +32,6 @@ from tvbo.models.one_output import OneOutputModel, check_rows, one_noise_varianc
 from tvbo.models.raw import closed_rows, raw_kernels, raw_mean, raw_noise_variance, with_time
 from tvbo.models.time_varying_gp import TimeVaryingGP, make_temporal_kernel
 from tvbo.rounding import LEAST_VARIANCE, check_uncertain
-from tvbo.spaces.observations import check_finite
 from tvbo.spaces.row_index import RowIndex
 
 Places = NDArray[np.int64]
@@ -672,8 +671,7 @@ class StreamingGP(OneOutputModel):
             shape = (*lead, *self._batch_shape, q)
             mean = self._as_tensor(means.reshape(shape))
             covar = self._as_tensor(covars.reshape(*shape, q))
-            if self.mean_module is not None:
-                mean = mean + self._prior_mean(X)
+        mean = mean + self._prior_mean(X)
         return self._posterior(mean, covar, X, observation_noise, posterior_transform)
 
     def draw(self, t: float, generator: Generator) -> Tensor:
@@ -746,18 +744,21 @@ class StreamingGP(OneOutputModel):
         """Return events of each batch element, ``b x 5 x q``; without outcomes they are pending."""
         index, time = self._split(X)
         b, q = len(self._streams), index.shape[-1]
-        if index.shape[:-1] != self._batch_shape:
+        given = {name: each for name, each in (("Y", Y), ("Yvar", Yvar)) if each is not None}
+        read = {name: self._read(name, each, q).numpy(force=True) for name, each in given.items()}
+        if any(each.shape[:-2] != self._batch_shape for each in (index[..., None], *read.values())):
             raise BotorchTensorDimensionError(
-                f"Expected X of batch shape {tuple(self._batch_shape)} or none. "
-                f"Got X.shape={tuple(X.shape)}."
+                f"Expected the batch shape {tuple(self._batch_shape)}, and of X that or none. "
+                f"Got {[tuple(each.shape) for each in (X, *given.values())]}."
             )
-        new = np.empty((b, 5, q))
+        new = np.full((b, 5, q), math.nan)
         new[:, 0], new[:, 1], new[:, 4] = index.reshape(b, q), time.reshape(b, q), Y is None
-        new[:, 2] = math.nan if Y is None else self._values("Y", Y, q)
+        if Y is not None:
+            new[:, 2] = read["Y"].reshape(b, q)
         if self.mean_module is not None:
             mean = torch.as_tensor(self._prior_mean(self._rows_at(self._as_tensor(new))))
             new[:, 2] -= mean.numpy(force=True)
-        new[:, 3] = self._noise.item() if Yvar is None else self._values("Yvar", Yvar, q)
+        new[:, 3] = self._noise.item() if Yvar is None else read["Yvar"].reshape(b, q)
         if b > 1 and (new[:, 1] != new[:1, 1]).any():
             raise InputDataError(
                 "Expected the same times in all batch elements, which move in step. Got others."
@@ -969,29 +970,13 @@ class StreamingGP(OneOutputModel):
 
     def _split(self, X: Tensor) -> tuple[Places, Array]:
         """Return indices and times of rows, ``... x q`` each, broadcast with the batch."""
+        check_rows(X, self._num_columns)
         rows = X.numpy(force=True).astype(np.float64, copy=False)
-        if X.ndim < 2 or rows.shape[-1] != self._num_columns or not math.isfinite(rows.sum()):
-            check_rows(X, self._num_columns)
         index, time = self.row_index.places(rows[..., :-1]), rows[..., -1]
         if self._batch_shape:
             shape = (*self._broadcast({"X": X.shape[:-2]}), X.shape[-2])
             index, time = np.broadcast_to(index, shape), np.broadcast_to(time, shape)
         return index, time
-
-    def _values(self, name: str, values: Tensor, q: int) -> Array:
-        """Return outcomes or noise variances of ``q`` events, ``b x q``."""
-        shape = (*self._batch_shape, q, 1)
-        if values.shape != shape:
-            raise BotorchTensorDimensionError(
-                f"Expected {name} of shape batch_shape x q x 1 = {shape}. "
-                f"Got {name}.shape={tuple(values.shape)}."
-            )
-        numbers: Array = self._transformed(values, name == "Yvar").numpy(force=True)
-        if not math.isfinite(numbers.sum()):
-            check_finite(name, values)
-        if name == "Yvar" and (numbers < 0).any():
-            raise InputDataError(f"Expected Yvar >= 0. Got {values.min().item()}.")
-        return numbers.astype(np.float64, copy=False).reshape(len(self._streams), q)
 
     def get_extra_state(self) -> dict[str, Tensor]:
         """Return what a state has beside the noise variance: the choices, and what was observed."""
