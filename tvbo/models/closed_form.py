@@ -269,10 +269,6 @@ class EnsembleKernel(Module):
 
     def forward(self, X1: Tensor, X2: Tensor) -> Tensor:
         """Return covariances of rows ``... x q x d`` and ``... x p x d``, ``s x ... x q x p``."""
-        shape = X1.shape[:-2]
-        if shape != X2.shape[:-2]:
-            shape = torch.broadcast_shapes(shape, X2.shape[:-2])
-        X1, X2 = (X.expand(*shape, *X.shape[-2:]) for X in (X1, X2))
         covar: Tensor = _Covariances.apply(X1, X2, self)
         return covar
 

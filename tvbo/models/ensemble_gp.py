@@ -38,9 +38,6 @@ BLOCK = 256
 """Rows of the Cholesky factor in a block, of which the diagonal one is inverted: a product is many
 times faster than a triangular solve with few right sides, and its error no larger."""
 
-ROWS_AT_ONCE = 128
-"""Rows without gradients that are evaluated at once, so that the arrays stay in the cache."""
-
 
 class Block(NamedTuple):
     """Some rows of the Cholesky factors, ``s`` of them.
@@ -458,9 +455,6 @@ class EnsembleGP(OneOutputModel):
         columns = factor.innovations[..., None]
 
         def evaluate(X: Array, with_gradients: bool) -> tuple[Array, Pullback | None]:
-            if len(X) > ROWS_AT_ONCE and not with_gradients:
-                parts = np.array_split(X, -(-len(X) // ROWS_AT_ONCE))
-                return np.concatenate([evaluate(part, False)[0] for part in parts], axis=-1), None
             covar, from_covar = covar_with(X, with_gradients)
             V = factor.whiten(covar)
             means = (V @ columns)[..., 0] + prior_mean[:, None]

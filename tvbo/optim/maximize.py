@@ -26,8 +26,8 @@ from tvbo.spaces.search_space import SearchSpace
 
 Array = NDArray[np.float64]
 
-MAX_DENSE_ROWS = 512
-"""Rows that a dense model evaluates at once: with more, memory traffic makes it slower."""
+MAX_DENSE_ROWS = 128
+"""Rows that a dense model evaluates at once, so that its arrays stay in the cache."""
 
 MIXED_OPTIONS = {
     "initialization_strategy": "random",
