@@ -237,7 +237,7 @@ def test_integers_logarithms_and_ordered_values():
     last = play(client, range(1, 18))
     assert last["k"] in range(1, 6)
     assert last["size"] in (1, 2, 4)
-    bounds = generator_of(client).surrogate.model._fitter.bounds
+    bounds = generator_of(client).surrogate.model._posterior_state.fitter.bounds
     assert bounds[:, 3].tolist() == [-4.0, 0.0]
 
 

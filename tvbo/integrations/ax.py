@@ -42,7 +42,9 @@ from tvbo.acquisition.ucb import ConstantBeta, EdgeCorrectedUCB
 from tvbo.fit.fitted_forms import Fitted
 from tvbo.fit.model_fitter import OBSERVATIONS_PER_PARAMETER, ModelFitter
 from tvbo.models.ensemble_gp import EnsembleGP
-from tvbo.models.scale import StandardizedModel, marginals, standardized
+from tvbo.models.scale import marginals
+from tvbo.optimizers.pending import Hallucinate
+from tvbo.optimizers.posterior_state import RowState
 from tvbo.recipes import DEFAULT_BETA, DEFAULT_LIMIT
 from tvbo.retention import SizeLimit
 from tvbo.rounding import argmax
@@ -120,21 +122,17 @@ def drifting_strategy(
         model_options={"time": time, "num_actions": num_actions},
         name="LearnedDriftGP",
     )
+    settings = {
+        "surrogate_spec": SurrogateSpec(model_configs=[config]),
+        "acquisition_class": AcquisitionAtPresent,
+        "botorch_acqf_class": acquisition,
+        "botorch_acqf_options": options,
+        # None of outcomes: winsorized, those from before a drift would set the limits.
+        "transforms": Mixed_transforms,
+    }
     learned = GenerationNode(
         name="drift",
-        generator_specs=[
-            GeneratorSpec(
-                Generators.BOTORCH_MODULAR,
-                generator_kwargs={
-                    "surrogate_spec": SurrogateSpec(model_configs=[config]),
-                    "acquisition_class": AcquisitionAtPresent,
-                    "botorch_acqf_class": acquisition,
-                    "botorch_acqf_options": options,
-                    # None of outcomes: winsorized, those from before a drift would set the limits.
-                    "transforms": Mixed_transforms,
-                },
-            )
-        ],
+        generator_specs=[GeneratorSpec(Generators.BOTORCH_MODULAR, generator_kwargs=settings)],
         suggested_experiment_status=ExperimentStatus.OPTIMIZATION,
     )
     return GenerationStrategy(name="drift", nodes=[space_filling, learned])
@@ -195,11 +193,12 @@ class LearnedDriftGP(Model):
         self, train_X: Tensor, train_Y: Tensor, train_Yvar: Tensor | None, action_bounds: Tensor
     ):
         super().__init__()
-        self.observations = Observations(train_X, train_Y, train_Yvar)
+        self.observations = self._held = Observations(train_X, train_Y, train_Yvar)
         layout = InputLayout(action_bounds.shape[-1])
-        self._fitter = ModelFitter(layout, action_bounds, temporal_kernel="auto")
-        # Not registered as a submodule, whose observations would be part of the state.
-        self._fitted: tuple[Model] | None = None
+        self._posterior_state = RowState(ModelFitter(layout, action_bounds, temporal_kernel="auto"))
+
+    num_outputs = 1
+    batch_shape = Size()
 
     def fit(self) -> None:
         """Learn the hyperparameters."""
@@ -214,37 +213,25 @@ class LearnedDriftGP(Model):
 
     @property
     def fitted(self) -> Model:
-        """The posterior: an ``EnsembleGP``, or a ``TimeVaryingGP`` where there was no fit."""
-        assert self._fitted is not None
-        return self._fitted[0]
+        """The posterior, an ``EnsembleGP``."""
+        assert self._posterior_state.last_model is not None
+        return self._posterior_state.last_model
 
-    @property
-    def num_outputs(self) -> int:
-        """One."""
-        return 1
+    def with_pending(self, rows: Tensor) -> Model:
+        """Return the posterior where means stand in for the outcomes of rows, ``q x (d + 1)``."""
+        return self._posterior_state.condition(self._held, rows, Hallucinate()).in_user_units()
 
-    @property
-    def batch_shape(self) -> Size:
-        """None."""
-        return Size()
-
-    def posterior(
-        self,
-        X: Tensor,
-        output_indices: list[int] | None = None,
-        observation_noise: bool | Tensor = False,
-        posterior_transform: PosteriorTransform | None = None,
-    ) -> Posterior:
-        """Return the posterior at rows ``... x q x (d + 1)``."""
-        return self.fitted.posterior(X, output_indices, observation_noise, posterior_transform)
+    def posterior(self, X: Tensor, *args: Any, **options: Any) -> Posterior:
+        """Return the posterior at rows ``... x q x (d + 1)``; with the options of BoTorch."""
+        return self.fitted.posterior(X, *args, **options)
 
     def get_extra_state(self) -> Fitted:
         """Return what was learned, for ``state_dict``."""
-        return self._fitter.fitted
+        return self._posterior_state.fitter.fitted
 
     def set_extra_state(self, state: Fitted) -> None:
         """Predict by hyperparameters learned elsewhere, from the observations of this model."""
-        self._fitter.fitted = state
+        self._posterior_state.fitter.fitted = state
         # No outcome is new, so that there is no fit.
         self._learn(self._newest(DEFAULT_LIMIT), 0)
 
@@ -252,15 +239,10 @@ class LearnedDriftGP(Model):
         return self.observations[self.observations.X[:, -1].argsort(stable=True)[-count:]]
 
     def _learn(self, observations: Observations, num_told: int) -> None:
-        fitter = self._fitter
-        fitter.fit(observations, num_told, Generator().manual_seed(0))
-        sets = fitter.fitted.sets
-        if sets is None or fitter.fitted.newest is None:
-            model: Any = fitter.last_model
-        else:
-            held = standardized(observations, fitter.transform)
-            model = EnsembleGP.from_sets(sets, held.X, held.Y, held.Yvar).weighed_by_likelihood()
-        self._fitted = (StandardizedModel(model, fitter.transform).in_user_units(),)
+        self._held = observations
+        self._posterior_state.restart()
+        self._posterior_state.update(observations, num_told, Generator().manual_seed(0))
+        self.with_pending(observations.X[:0])
 
 
 class AcquisitionAtPresent(Acquisition):
@@ -271,9 +253,9 @@ class AcquisitionAtPresent(Acquisition):
     by their posterior means, where Ax has those with the same time alone.
     """
 
-    def __init__(self, **options: Any):
-        self._config: TorchOptConfig = options["torch_opt_config"]
-        super().__init__(**options)
+    def __init__(self, *, torch_opt_config: TorchOptConfig, **options: Any):
+        self._config = torch_opt_config
+        super().__init__(torch_opt_config=torch_opt_config, **options)
 
     def optimize(self, *args: Any, **kwargs: Any) -> Any:
         """Return what Ax's acquisition does, with linear algebra on one thread."""
@@ -297,18 +279,12 @@ class AcquisitionAtPresent(Acquisition):
                 f"{type(model).__name__} of {model.num_outputs} outcomes, constraints "
                 f"{self._outcome_constraints}."
             )
-        fitted, rows = model.fitted, model.observations.X.clone()
-        if not isinstance(fitted, EnsembleGP):
-            raise UserInputError(
-                f"Expected the outcomes that a fit needs (drifting_strategy). Got {len(rows)}."
-            )
+        rows = model.observations.X.clone()
+        pending = rows[:0]
         if self._config.pending_observations is not None:
             place = int(self._full_objective_weights[0].nonzero()[0])
             pending = self._config.pending_observations[place]
-            if len(pending) > 0:
-                mean, _ = marginals(fitted, pending.unsqueeze(-2))
-                fitted = fitted.condition_on_observations(pending, mean)
-        self._model = fitted
+        self._model = fitted = model.with_pending(pending)
         rows[:, -1] = present
         # Of the observed actions, each once.
         observed = torch.unique(rows, dim=0)
