@@ -16,7 +16,6 @@ from tvbo.logs.saved import SavedFitError, to_data
 from tvbo.logs.season import PeriodicSeason, SegmentProfile, WorkweekSeason
 
 RATE, NOISE = 0.15, 0.05
-SEPARATE = ("independent", "vector")
 """Forms without a temporal kernel that all arms share."""
 MEANS = np.array([0.0, 1.0, 2.0, 3.0, -1.0])
 EXPONENTIAL = {"season": None, "temporal_kernel": "exponential"}
@@ -302,15 +301,10 @@ def test_noise_is_not_taken_for_a_time_scale(rates, name):
         for t in range(steps):
             values[t] += len(rates) ** -0.5 * root @ state
             state = (1 - rate) ** 0.5 * state + rate**0.5 * rng.normal(size=arms)
-    compared = fit_panel(torch.as_tensor(values), torch.arange(float(steps)), season=None)
-    shared = [row for row in compared.evidence if row.temporal_kernel not in SEPARATE]
-    assert max(shared, key=lambda row: row.evidence).temporal_kernel == name
-    fit = fit_panel(
-        torch.as_tensor(values), torch.arange(float(steps)), season=None, temporal_kernel=name
-    )
+    fit = fit_panel(torch.as_tensor(values), torch.arange(float(steps)), season=None)
+    assert fit.form == name
     found = [kernel.forgetting_rate.item() for kernel in fit.temporal_kernels]
-    # A slow rate is too large, since the means of the arms are maximized over as well.
-    assert max(found) == pytest.approx(max(rates), rel=0.5)
+    assert sorted(found) == pytest.approx(sorted(rates), rel=0.5)
     assert fit.noise_variances[0].item() == pytest.approx(0.09, rel=0.3)
 
 

@@ -16,7 +16,7 @@ MAX_ROUNDS, MAX_ITERATIONS, ROUND = 20, 60, 20
 """Largest numbers of rounds and of iterations in each, and the gain below which there is no further
 round, as a multiple of that of an iteration."""
 
-MAX_SOLVES, SOLVED = 60, 1e-8
+MAX_SOLVES, SOLVED = 60, 1e-6
 """Iterations of conjugate gradients, and the relative residual at which they end."""
 
 
@@ -123,27 +123,31 @@ def solve(
     start: Array,
 ) -> Array:
     """Return the coefficients of means and season at the maximum, by conjugate gradients."""
-    columns = regressors.columns
+    from scipy.sparse.linalg import LinearOperator, cg
+
+    columns, shape = regressors.columns, start.shape
     missing = np.isnan(cells.values)
 
-    def information(values: Array) -> Array:
+    def gradient(values: Array) -> Array:
         outputs = form.outputs(np.where(missing, np.nan, values), theta)
-        weighted = form.arms(filtered.precision_times(outputs), theta)
-        product: Array = columns.T @ weighted
+        product: Array = columns.T @ form.arms(filtered.precision_times(outputs), theta)
         return product
 
-    residual = information(cells.values - columns @ start) - regressors.precision_times(start)
-    solution, scaled = start, regressors.solve_roughly(residual)
-    direction, size = scaled, float((residual * scaled).sum())
-    enough = SOLVED * size
-    for _ in range(MAX_SOLVES):
-        if size <= enough or size < 1e-12:
-            break
-        product = information(columns @ direction) + regressors.precision_times(direction)
-        step = size / float((direction * product).sum())
-        solution = solution + step * direction
-        residual = residual - step * product
-        scaled = regressors.solve_roughly(residual)
-        before, size = size, float((residual * scaled).sum())
-        direction = scaled + size / before * direction
-    return solution
+    def precision_times(flat: Array) -> Array:
+        coefficients = flat.reshape(shape)
+        product = gradient(columns @ coefficients) + regressors.precision_times(coefficients)
+        return product.ravel()
+
+    def solve_roughly(flat: Array) -> Array:
+        return regressors.solve_roughly(flat.reshape(shape)).ravel()
+
+    residual = gradient(cells.values - columns @ start) - regressors.precision_times(start)
+    size = (start.size, start.size)
+    change, _ = cg(
+        LinearOperator(size, matvec=precision_times, dtype=float),
+        residual.ravel(),
+        rtol=SOLVED,
+        maxiter=MAX_SOLVES,
+        M=LinearOperator(size, matvec=solve_roughly, dtype=float),
+    )
+    return start + np.asarray(change, np.float64).reshape(shape)
