@@ -136,11 +136,6 @@ class PanelCandidate:
     evidence: float
     predictive_score: float | None
 
-    @property
-    def label(self) -> str:
-        """The form of drift, and whether there is a season."""
-        return f"{self.temporal_kernel}, {'' if self.has_season else 'no '}season"
-
 
 @dataclass(frozen=True)
 class DriftComparison:

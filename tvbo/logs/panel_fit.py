@@ -24,7 +24,7 @@ from tvbo.logs.panel_cells import (
     typical_range,
 )
 from tvbo.logs.panel_forms import IndependentForm, in_unit_of_time
-from tvbo.logs.panel_play import Fold, one_arm_scores, tune_multiplier
+from tvbo.logs.panel_play import one_arm_scores, tune_multiplier
 from tvbo.logs.panel_report import PanelFit, messages_of
 from tvbo.logs.panel_season import seasons_of
 from tvbo.logs.panel_selection import (
@@ -32,6 +32,7 @@ from tvbo.logs.panel_selection import (
     INDEPENDENT,
     MAX_DENSE_STATES,
     MAX_VECTOR_ARMS,
+    SCORED,
     VECTOR,
     Fitted,
     PanelSearch,
@@ -51,12 +52,8 @@ if TYPE_CHECKING:
 SHORTEST = 8
 """Smallest number of times of a panel."""
 
-ROUGH, FINE = 2e-2, 3e-4
-"""Gains in log density of an iteration below which a search ends: of those compared, and of the one
-that is taken."""
-
-SCORED, TUNED = 0.75, (0.5, 0.75)
-"""Shares of the log after which forms are scored, and after which multipliers are played."""
+TUNED = (0.5, 0.75)
+"""Shares of the log after which multipliers are played."""
 
 
 def fit_panel(
@@ -152,15 +149,12 @@ def fit_panel(
     gap = float(np.median(np.diff(own_times)[~starts[1:]]))
     on_step("outliers")
     panel, outliers = _without_outliers(rows, own_times, starts, gap)
-    center = np.nanmedian(panel.values, axis=0)
-    unit = math.sqrt(float((panel.deviations**2).mean()))
-    cells = Cells.of((panel.values - center) / unit, panel.times, starts)
     if not isinstance(temporal_kernel, str | None):
         given = candidates[0]
         candidates[0] = replace(
             given, kernels=lambda: [in_unit_of_time(each, gap) for each in given.kernels()]
         )
-    search = PanelSearch(cells, candidates, gap)
+    search = PanelSearch(panel, candidates, gap)
     zero = None if origin is None else _local_timestamp(origin)
     chosen_season: Season | None = None
     if season is not None:
@@ -168,38 +162,43 @@ def fit_panel(
             search, season, time_unit, zero, segments is not None, messages, on_step
         )
     fits: dict[str, Fitted] = {}
-    for name in _affordable(names, cells, search.regular is not None, messages):
+    for name in _affordable(names, search.cells, search.regular is not None, messages):
         on_step(name)
-        fits[name] = search.fit(name, chosen_season, ROUGH)
-    parts = _Parts(search, panel, chosen_season, unit, center, on_step)
-    chosen, table, reason = _choose_form(search, fits, parts)
+        fits[name] = search.fit(name, chosen_season)
+    chosen, scores, reason = _choose_form(search, fits, on_step)
     on_step(f"maximum of {chosen}")
-    fitted = search.polish(fits[chosen], FINE)
-    model = search.model(fitted, unit, center)
+    fitted = search.polish(fits[chosen])
+    model = search.model(fitted)
     on_step("playing")
-    tuning = tune_multiplier([parts.fold(chosen, share, rows) for share in TUNED])
-    shift = cells.num_values * math.log(unit)
-    table = [
-        replace(row, log_likelihood=row.log_likelihood - shift, evidence=row.evidence - shift)
-        for row in table
-    ]
-    number = next(i for i, row in enumerate(table) if row.temporal_kernel == chosen)
+    folds = [search.fold(chosen, chosen_season, share, rows) for share in TUNED]
+    num_values = search.cells.num_values
+    shift = num_values * math.log(search.unit)
     return PanelFit(
         time_unit=time_unit,
         num_times=len(rows),
         log_likelihood=fitted.maximum.objective - shift,
         forgetting_rate_interval=search.rate_interval(fitted, level),
         level=level,
-        evidence=table,
-        chosen=number,
+        evidence=[
+            PanelCandidate(
+                name,
+                each.season is not None,
+                each.num_parameters,
+                each.maximum.objective - shift,
+                each.evidence(num_values) - shift,
+                scores.get(name),
+            )
+            for name, each in fits.items()
+        ],
+        chosen=list(fits).index(chosen),
         reason=reason,
-        messages=[*messages, *messages_of(fitted, cells, outliers)],
+        messages=[*messages, *messages_of(fitted, search.cells, outliers)],
         outliers=outliers,
         model=model,
         belief=model.filter_panel(panel.values, panel, gap),
         last_time=None if segments is not None else float(own_times[-1]),
         round_length=gap,
-        tuning=tuning,
+        tuning=tune_multiplier(folds),
     )
 
 
@@ -246,16 +245,16 @@ def _choose_season(
     base, best = CANDIDATES[0].name, None
     if season == "auto":
         on_step(f"{base}, no season")
-        best = search.fit(base, None, ROUGH)
+        best = search.fit(base, None)
     seasons = seasons_of(season, best, search, time_unit, origin, is_segmented, messages)
     if best is None:
-        search.settle(seasons[0], ROUGH)
+        search.settle(seasons[0])
         return seasons[0]
     count = search.cells.num_values
     for each in seasons:
         on_step(f"{base}, {each.kind} {each.length * search.gap:.4g}")
-        search.settle(each, ROUGH)
-        fitted = search.fit(base, each, ROUGH)
+        search.settle(each)
+        fitted = search.fit(base, each)
         if fitted.evidence(count) > best.evidence(count):
             best = fitted
     return best.season
@@ -285,87 +284,30 @@ def _affordable(
     return kept
 
 
-class _Parts:
-    """Fits of the first part of a panel, and what follows, to judge forms and multipliers."""
-
-    def __init__(
-        self,
-        search: PanelSearch,
-        panel: Cells,
-        season: Season | None,
-        unit: float,
-        center: Array,
-        on_step: Callable[[str], None],
-    ):
-        self.search, self.panel, self.season = search, panel, season
-        self.unit, self.center, self.on_step = unit, center, on_step
-        self.by_share: dict[float, PanelSearch] = {}
-
-    def fold(self, name: str, share: float, values: Array | None = None) -> Fold:
-        """Return the model of a form by the first part, and the rows up to the next part.
-
-        Args:
-            name: Name of the form.
-            share: Share of the log before the rows that are played.
-            values: Values to play, in the user's unit; None are those with outliers replaced.
-        """
-        starts = self.panel.starts
-        T = len(starts)
-        cut, end = int(share * T), min(T, int((share + 1 - SCORED) * T) + 1)
-        segments = np.flatnonzero(starts)
-        if len(segments) > 1:
-            # Between segments.
-            cut = int(segments[np.abs(segments - cut).argmin()]) or int(segments[1])
-        if share not in self.by_share:
-            part = self.search.cells.part(slice(0, cut))
-            candidates = list(self.search.candidates.values())
-            self.by_share[share] = PanelSearch(part, candidates, self.search.gap, self.search)
-        search = self.by_share[share]
-        self.on_step(f"{name}, first {share:.0%}")
-        model = search.model(search.fit(name, self.season, ROUGH), self.unit, self.center)
-        played = self.panel.values if values is None else values
-        return Fold(model, played[:end], self.panel.part(slice(0, end)), self.search.gap, cut)
-
-
 def _choose_form(
-    search: PanelSearch, fits: dict[str, Fitted], parts: _Parts
-) -> tuple[str, list[PanelCandidate], str]:
-    """Return the name of the form that is taken, the table of all, and the reason."""
-    count = search.cells.num_values
-    table = [
-        PanelCandidate(
-            name,
-            fitted.season is not None,
-            fitted.num_parameters,
-            fitted.maximum.objective,
-            fitted.evidence(count),
-            None,
-        )
-        for name, fitted in fits.items()
-    ]
-    shared = [row for row in table if row.temporal_kernel not in (INDEPENDENT, VECTOR)]
-    first = max(shared or table, key=lambda row: row.evidence)
-    reason = f"{first.label}: " + ("the only candidate" if len(table) == 1 else "")
-    if len(shared) > 1:
-        second = max((row for row in shared if row is not first), key=lambda row: row.evidence)
-        lead = first.evidence - second.evidence
-        reason += f"it has the largest evidence, {lead:.1f} nats more than {second.label}"
-    others = [row for row in table if row is not first and row not in shared]
-    if not others:
-        return first.temporal_kernel, table, f"{reason}."
-    scores = {
-        row.temporal_kernel: one_arm_scores(parts.fold(row.temporal_kernel, SCORED))
-        for row in (first, *others)
-    }
+    search: PanelSearch, fits: dict[str, Fitted], on_step: Callable[[str], None]
+) -> tuple[str, dict[str, float], str]:
+    """Return the name of the form that is taken, scores of those predicted with, and the reason."""
+    evidence = {name: each.evidence(search.cells.num_values) for name, each in fits.items()}
+    shared = [name for name in fits if name not in (INDEPENDENT, VECTOR)]
+    first, *others = sorted(shared or fits, key=lambda name: -evidence[name])
+    season = fits[first].season
+    reason = f"{first}, {'no ' if season is None else ''}season: "
+    reason += "the only candidate" if len(fits) == 1 else ""
+    if others and shared:
+        lead = evidence[first] - evidence[others[0]]
+        reason += f"it has the largest evidence, {lead:.1f} nats more than {others[0]}"
+    separate = [name for name in fits if name != first and name not in shared]
+    if not separate:
+        return first, {}, f"{reason}."
+    scores = {}
+    for name in (first, *separate):
+        on_step(f"{name}, first {SCORED:.0%}")
+        scores[name] = one_arm_scores(search.fold(name, season, SCORED))
     chosen, compared = prefer(scores)
     arms = search.cells.values.shape[1]
-    table = [
-        replace(row, predictive_score=float(scores[row.temporal_kernel].mean()) / arms)
-        if row.temporal_kernel in scores
-        else row
-        for row in table
-    ]
-    return chosen, table, f"{reason}; {compared}."
+    means = {name: float(each.mean()) / arms for name, each in scores.items()}
+    return chosen, means, f"{reason}; {compared}."
 
 
 def _local_timestamp(origin: datetime | str) -> pd.Timestamp:

@@ -22,10 +22,18 @@ from tvbo.logs.panel_cells import (
 from tvbo.logs.panel_dynamics import PanelModel
 from tvbo.logs.panel_forms import CommonForm, Form, IndependentForm, VectorForm
 from tvbo.logs.panel_maximize import Maximum, maximize
+from tvbo.logs.panel_play import Fold
 from tvbo.logs.season import Season
 from tvbo.quadratic_model import Array
 
 INDEPENDENT, VECTOR = IndependentForm.name, VectorForm.name
+
+ROUGH, FINE = 2e-2, 3e-4
+"""Gains in log density of an iteration below which a search ends: of those compared, and of the one
+that is taken."""
+
+SCORED = 0.75
+"""Share of the log after which forms are scored; as much as the rest is played elsewhere."""
 
 LEAST_CORRELATION = 0.2
 """Mean correlation of successive residuals from which the covariance is estimated by them; with
@@ -97,31 +105,46 @@ class PanelSearch:
     """The fits of a panel.
 
     Args:
-        cells: The panel about the centre of each arm, in a unit in which arms have a mean variance
-            of one, with outliers replaced.
+        panel: The panel, in the user's unit of values, with outliers replaced.
         candidates: Forms of drift that all arms share.
         gap: The usual gap, in the user's unit of time.
         whole: Fits of the whole panel, where this is a part of it: their maxima are where searches
             begin, and their priors of a season are kept.
+
+    Attributes:
+        cells: The panel about the centre of each arm, in a unit in which arms have a mean variance
+            of one.
+        unit: That unit, in the user's.
     """
 
     def __init__(
         self,
-        cells: Cells,
+        panel: Cells,
         candidates: Sequence[Candidate],
         gap: float,
         whole: PanelSearch | None = None,
     ):
-        self.cells, self.gap, self.whole = cells, gap, whole
-        self.regular = cells.at_equal_gaps()
-        self.candidates = {candidate.name: candidate for candidate in candidates}
-        self.target = cells.deviations**2
+        self.panel, self.gap, self.whole = panel, gap, whole
+        if whole is None:
+            self.center = np.nanmedian(panel.values, axis=0)
+            self.unit = math.sqrt(float((panel.deviations**2).mean()))
+        else:
+            self.center, self.unit = whole.center, whole.unit
+        self.cells = replace(
+            panel,
+            values=(panel.values - self.center) / self.unit,
+            deviations=panel.deviations / self.unit,
+        )
+        self.regular = self.cells.at_equal_gaps()
+        self.candidates = candidates
+        self.target = self.cells.deviations**2
         # The same prior for all forms and seasons, so that they can be compared.
-        self.weight = covariance_weight(cells)
+        self.weight = covariance_weight(self.cells)
         self.fits: dict[tuple[str, Season | None], Fitted] = {}
+        self.parts: dict[int, PanelSearch] = {}
 
-    def polish(self, fitted: Fitted, enough: float) -> Fitted:
-        """Continue the search of a fit until an iteration gains less than ``enough``."""
+    def polish(self, fitted: Fitted) -> Fitted:
+        """Continue the search of a fit to its maximum."""
         cells = self.regular if fitted.name == VECTOR else self.cells
         assert cells is not None
         form, regressors, found = fitted.maximum.form, fitted.regressors, fitted.maximum
@@ -133,29 +156,23 @@ class PanelSearch:
                 for theta in starts
             ]
             found = max([found, *others], key=lambda each: each.objective)
-        found = maximize(form, cells, regressors, found.coefficients, found.theta, enough)
+        found = maximize(form, cells, regressors, found.coefficients, found.theta, FINE)
         return replace(fitted, maximum=found)
 
-    def fit(self, name: str, season: Season | None, enough: float) -> Fitted:
-        """Fit a form of drift with a season or without, from first estimates.
-
-        Args:
-            name: Name of the form.
-            season: The season.
-            enough: Gain in log density of an iteration below which the search ends.
-        """
+    def fit(self, name: str, season: Season | None) -> Fitted:
+        """Fit a form of drift with a season or without, roughly, from first estimates."""
         if (name, season) in self.fits:
             return self.fits[name, season]
         base, cells = CANDIDATES[0].name, self.regular if name == VECTOR else self.cells
         assert cells is not None
         if self.whole is None and name == base and season is None:
-            fitted = self._maximize(name, cells, None, mean_regressors(cells), None, enough)
+            fitted = self._maximize(name, cells, None, mean_regressors(cells), None)
         elif self.whole is None and name == base:
             assert season is not None
-            fitted = self._about(season, self.fit(name, None, enough), enough)
+            fitted = self._about(season, self.fit(name, None))
         else:
             # All forms and parts have the prior of the season that exponential decay has.
-            start = self.fit(base, season, enough) if self.whole is None else None
+            start = self.fit(base, season) if self.whole is None else None
             if self.whole is not None:
                 start = self.whole.fits[name, season]
             assert start is not None
@@ -167,19 +184,19 @@ class PanelSearch:
                 coefficients=start.maximum.coefficients,
                 information=information,
             )
-            fitted = self._maximize(name, cells, season, regressors, start, enough)
+            fitted = self._maximize(name, cells, season, regressors, start)
         self.fits[name, season] = fitted
         return fitted
 
-    def settle(self, season: Season, enough: float) -> None:
+    def settle(self, season: Season) -> None:
         """Estimate the prior of a season once more, about the drift with it."""
         base = CANDIDATES[0].name
-        self.fits[base, season] = self._about(season, self.fit(base, season, enough), enough)
+        self.fits[base, season] = self._about(season, self.fit(base, season))
 
-    def _about(self, season: Season, start: Fitted, enough: float) -> Fitted:
+    def _about(self, season: Season, start: Fitted) -> Fitted:
         """Fit exponential decay with a season whose prior is that given another fit."""
         regressors = season_regressors(self.cells, season, start.maximum)
-        return self._maximize(start.name, self.cells, season, regressors, start, enough)
+        return self._maximize(start.name, self.cells, season, regressors, start)
 
     def _maximize(
         self,
@@ -188,7 +205,6 @@ class PanelSearch:
         season: Season | None,
         regressors: Regressors,
         start: Fitted | None,
-        enough: float,
     ) -> Fitted:
         """Fit a form of drift with given regressors, from another fit or first estimates."""
         coefficients = regressors.coefficients
@@ -199,7 +215,7 @@ class PanelSearch:
         if name == INDEPENDENT:
             form, count = IndependentForm(residuals), 3 * n
         elif name == VECTOR:
-            own = self.fit(INDEPENDENT, season, enough)
+            own = self.fit(INDEPENDENT, season)
             form, count, theta = vector_form(residuals, own.maximum.theta), 0, None
         else:
             form = self._common(name, residuals, start)
@@ -207,7 +223,7 @@ class PanelSearch:
             if theta is not None:
                 theta = np.append(theta[:count], form.start[count:])
         maximum = maximize(
-            form, cells, regressors, coefficients, theta, enough, num_rounds=ROUGH_ROUNDS
+            form, cells, regressors, coefficients, theta, ROUGH, num_rounds=ROUGH_ROUNDS
         )
         return Fitted(name, season, maximum, regressors, count + regressors.num_scales)
 
@@ -218,7 +234,7 @@ class PanelSearch:
         else:
             covariance = first_covariance(residuals)
         noise = 0.1 * float((residuals.deviations**2).mean())
-        kernels = self.candidates[name].kernels()
+        kernels = next(each for each in self.candidates if each.name == name).kernels()
         return CommonForm(name, kernels, residuals, covariance, self.weight, noise, self.target)
 
     def rate_interval(self, fitted: Fitted, level: float) -> tuple[float, float] | None:
@@ -272,23 +288,39 @@ class PanelSearch:
             ends.append(-math.expm1(-math.exp(end) / self.gap))
         return ends[0], ends[1]
 
-    def model(self, fitted: Fitted, unit: float, center: Array) -> PanelModel:
-        """Return a fit in the user's units.
-
-        Args:
-            fitted: The fit.
-            unit: Unit of the values.
-            center: ``n``, what was subtracted from each arm before.
-        """
-        maximum = fitted.maximum
-        coefficients = maximum.coefficients * unit
-        coefficients[0] += center
-        season = fitted.season
+    def model(self, fitted: Fitted) -> PanelModel:
+        """Return a fit in the user's units."""
+        maximum, season = fitted.maximum, fitted.season
+        coefficients = maximum.coefficients * self.unit
+        coefficients[0] += self.center
         return PanelModel(
-            maximum.form.dynamics(maximum.theta, unit**2, self.gap),
+            maximum.form.dynamics(maximum.theta, self.unit**2, self.gap),
             None if season is None else season.in_unit_of_time(1 / self.gap),
             coefficients,
         )
+
+    def fold(
+        self, name: str, season: Season | None, share: float, values: Array | None = None
+    ) -> Fold:
+        """Return the model of a form by the first part of the log, and the rows to be played.
+
+        Args:
+            name: Name of the form.
+            season: The season.
+            share: Share of the log before those rows.
+            values: Values to play, in the user's unit; None are those with outliers replaced.
+        """
+        T, segments = len(self.panel.values), np.flatnonzero(self.panel.starts)
+        cut, end = int(share * T), min(T, int((share + 1 - SCORED) * T) + 1)
+        if len(segments) > 1:
+            # Between segments.
+            cut = int(segments[np.abs(segments - cut).argmin()]) or int(segments[1])
+        if cut not in self.parts:
+            part = self.panel.part(slice(0, cut))
+            self.parts[cut] = PanelSearch(part, self.candidates, self.gap, self)
+        model = self.model(self.parts[cut].fit(name, season))
+        played = self.panel.values if values is None else values
+        return Fold(model, played[:end], self.panel.part(slice(0, end)), self.gap, cut)
 
 
 def prefer(scores: dict[str, Array]) -> tuple[str, str]:
