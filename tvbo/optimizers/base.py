@@ -12,7 +12,7 @@ from datetime import timedelta
 from numbers import Integral, Real
 from pathlib import Path
 from threading import RLock, current_thread
-from typing import TYPE_CHECKING, Any, Self, cast, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import torch
 from botorch.exceptions.errors import (
@@ -77,7 +77,7 @@ class Optimizer(ABC):
         BotorchTensorDimensionError: if ``layout`` does not fit the search space or the contexts.
     """
 
-    _event_sink: EventSink | None = None
+    _event_sink = EventSink()
     _takes_numbers: bool = False
     """Whether times are numbers even if there is a unit: a replay repeats calls as recorded."""
     _takes_requests: bool = False
@@ -250,9 +250,7 @@ class Optimizer(ABC):
         try:
             while len(trials) < q:
                 X = self._choose(space, q - len(trials), t, context)
-                if self._event_sink is not None:
-                    # A replay takes the recorded action.
-                    X = self._event_sink.reconcile(X)
+                X = self._event_sink.reconcile(X)
                 new = []
                 for x in X.split(1):
                     self._num_trials += 1
@@ -275,7 +273,7 @@ class Optimizer(ABC):
         except BaseException:
             # The caller never gets these trials of a batch. With a journal it was never written,
             # and the optimizer cannot be used any more.
-            for trial in trials if self._event_sink is None else ():
+            for trial in trials if type(self._event_sink) is EventSink else ():
                 if not trial.skipped:
                     self.expire(trial, "the ask for its batch was interrupted")
             raise
@@ -499,8 +497,7 @@ class Optimizer(ABC):
                 something in it cannot be pickled, such as a lambda.
         """
         with self._one_call("record"):
-            # A journal repeats calls with numbers, and knows no overloads.
-            start_journal(cast("Any", self), path)
+            start_journal(self, path)
 
     @classmethod
     def open(
@@ -534,7 +531,7 @@ class Optimizer(ABC):
             tvbo.storage.JournalError: if the file is no journal, is damaged, is of another problem,
                 class or version, is in use, or a recorded call is no longer possible.
         """
-        optimizer = open_journal(path, cast("Any", like), read_only, progress, wait)
+        optimizer = open_journal(path, like, read_only, progress, wait)
         if not isinstance(optimizer, cls):
             optimizer.close()
             raise JournalError(
@@ -546,8 +543,7 @@ class Optimizer(ABC):
     def close(self) -> None:
         """Close the journal, if there is one; this optimizer can then change no more."""
         with self._one_call("close"):
-            if self._event_sink is not None:
-                self._event_sink.close()
+            self._event_sink.close()
 
     def __enter__(self) -> Self:
         return self
@@ -836,9 +832,6 @@ class Optimizer(ABC):
     @contextmanager
     def _invalidated_on_error(self) -> Iterator[None]:
         """Invalidate the journal if the body raises, which may have drawn random numbers."""
-        if self._event_sink is None:
-            yield
-            return
         self._event_sink.check()
         try:
             yield
@@ -852,11 +845,11 @@ class Optimizer(ABC):
 
         Calls within the body are recorded together with them, or none at all.
         """
-        sink, is_part = self._event_sink, self._queued_events is not None
+        is_part = self._queued_events is not None
         queue: list[Event] = [] if self._queued_events is None else self._queued_events
         self._queued_events = queue
         try:
-            with nullcontext() if sink is None else sink.transaction(*events):
+            with self._event_sink.transaction(*events):
                 yield
             queue += events
         finally:

@@ -9,7 +9,7 @@ from inspect import signature
 from math import isclose
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, MethodType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -17,8 +17,10 @@ from torch import Generator, Tensor
 from torch.nn import Module
 
 from tvbo.storage.database import JournalError
-from tvbo.storage.event import Recorded
 from tvbo.values import shortened
+
+if TYPE_CHECKING:
+    from tvbo.optimizers import Optimizer
 
 PROBLEM = ("search_space", "contexts", "layout", "minimize", "time_scale")
 """Attributes that are compared first, since they define the problem."""
@@ -38,7 +40,7 @@ Difference = tuple[str, Any, Any]
 """Where two optimizers differ, and what each has there."""
 
 
-def check_compatibility(recorded: Recorded, given: Recorded, path: Path) -> None:
+def check_compatibility(recorded: Optimizer, given: Optimizer, path: Path) -> None:
     """Raise if two optimizers differ in class, problem, settings or seed.
 
     Their trials, what they learned and how much they drew from their generators is not compared.
@@ -67,7 +69,7 @@ def check_compatibility(recorded: Recorded, given: Recorded, path: Path) -> None
         )
 
 
-def _all_differences(one: Recorded, two: Recorded) -> Iterator[Difference]:
+def _all_differences(one: Optimizer, two: Optimizer) -> Iterator[Difference]:
     compared: dict[tuple[int, int], Any] = {}
     yield from _differences("class", type(one), type(two), compared)
     for name in PROBLEM:

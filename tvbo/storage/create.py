@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tvbo.storage.database import (
     APPLICATION_ID,
@@ -19,18 +20,21 @@ from tvbo.storage.database import (
     error_of,
     lock_for_writing,
 )
-from tvbo.storage.event import LONGEST_WORDS, Event, Recorded
+from tvbo.storage.event import LONGEST_WORDS, Event
 from tvbo.storage.reader import start_checksum
 from tvbo.storage.serialize import to_bytes
 from tvbo.storage.writer import INSERT, JournalWriter
 from tvbo.values import shortened
+
+if TYPE_CHECKING:
+    from tvbo.optimizers import Optimizer
 
 LONGEST_NAME = 255 - len("-journal")
 """Bytes of the name of a journal that file systems take."""
 
 
 def start_journal(
-    optimizer: Recorded, path: str | Path, notes: Mapping[str, str] | None = None
+    optimizer: Optimizer, path: str | Path, notes: Mapping[str, str] | None = None
 ) -> None:
     """Record an optimizer from its present state on; called by ``optimizer.record(path)``.
 
@@ -44,7 +48,7 @@ def start_journal(
             or something in it cannot be pickled.
     """
     path = Path(path)
-    if optimizer._event_sink is not None:
+    if isinstance(optimizer._event_sink, JournalWriter):
         raise JournalError(
             "Expected an optimizer without a journal. Got one that keeps its own: one run, one "
             "journal."
@@ -75,7 +79,7 @@ def start_journal(
 
 
 def start_filled_journal(
-    optimizer: Recorded, path: str | Path, notes: Mapping[str, str], fill: Callable[[], None]
+    optimizer: Optimizer, path: str | Path, notes: Mapping[str, str], fill: Callable[[], None]
 ) -> None:
     """Record an optimizer in a journal that appears with all that it begins with, or not at all.
 
@@ -116,7 +120,7 @@ def released_on_error(path: Path) -> Iterator[ExitStack]:
         resources.pop_all()
 
 
-def _describe(optimizer: Recorded) -> dict[str, str]:
+def _describe(optimizer: Optimizer) -> dict[str, str]:
     """Return what an optimizer is, as text for ``tvbo runs show``, and its units."""
     kind, space, contexts = type(optimizer), optimizer.search_space, optimizer.contexts
     low, high = space.bounds.tolist()

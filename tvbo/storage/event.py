@@ -5,18 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite, isnan, nan
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Generator, Tensor
 
-from tvbo.spaces.labels import Instant, Labels, Outcome
-from tvbo.spaces.observations import InputLayout
-from tvbo.spaces.search_space import SearchSpace
+from tvbo.spaces.labels import Instant
 from tvbo.storage.database import EVENT_COLUMNS
 from tvbo.trial import Trial
 from tvbo.values import shortened
@@ -222,10 +220,10 @@ class Request:
         return int(equal.to(torch.uint8).argmax()) if equal.any() else None
 
 
-class EventSink(Protocol):
-    """Receives the changes of an optimizer before they take effect.
+class EventSink:
+    """Receives the changes of an optimizer before they take effect; this one keeps none.
 
-    The writer of a journal stores them, a replay compares them with those stored.
+    The writer of a journal stores them, a replay puts the recorded actions in place of the new.
     """
 
     def check(self) -> None:
@@ -239,8 +237,10 @@ class EventSink(Protocol):
 
         A replay returns the recorded actions, where both differ by rounding only.
         """
+        return X
 
-    def transaction(self, *events: Event) -> AbstractContextManager[None]:
+    @contextmanager
+    def transaction(self, *events: Event) -> Iterator[None]:
         """Return a context manager whose body makes the events take effect.
 
         They are committed when the body has ended, with those of the transactions in it, of which
@@ -248,48 +248,13 @@ class EventSink(Protocol):
         stored, and the optimizer can no longer be used; except for an ``InputDataError``, which is
         raised before anything has changed.
         """
+        yield
 
     def invalidate(self, why: str) -> None:
         """Refuse further events, since a change was interrupted."""
 
     def close(self) -> None:
         """Release the journal."""
-
-
-class Recorded(Protocol):
-    """A :class:`tvbo.optimizers.Optimizer` as a journal sees it."""
-
-    search_space: SearchSpace
-    contexts: SearchSpace | None
-    layout: InputLayout
-    labels: Labels
-    generator: Generator
-    minimize: bool
-    _event_sink: EventSink | None
-    _takes_numbers: bool
-
-    @property
-    def open_trials(self) -> tuple[Trial, ...]:
-        """Trials that have no outcome yet, and did not fail or expire; oldest first."""
-
-    @property
-    def ask(self) -> Callable[..., Trial | tuple[Trial, ...]]:
-        """Suggest the next action, or several."""
-
-    def attach(self, X: Tensor, t: float, context: Tensor | None = None) -> Trial:
-        """Open a trial with an action of the caller's choice."""
-
-    def tell(self, trial: Trial | int, Y: Outcome, Yvar: Outcome | None = None) -> None:
-        """Record the outcome of a trial."""
-
-    def fail(self, trial: Trial | int, reason: str) -> None:
-        """Record that a trial has no outcome."""
-
-    def expire(self, trial: Trial | int, reason: str = "past its deadline") -> None:
-        """Stop waiting for the outcome of a trial."""
-
-    def close(self) -> None:
-        """Close the journal, if there is one."""
 
 
 def chained(checksum: str, seq: int, row: Sequence[Any]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tvbo.storage import writer
 from tvbo.storage.compatibility import check_compatibility
@@ -16,22 +17,24 @@ from tvbo.storage.database import (
     connect,
     lock_for_writing,
 )
-from tvbo.storage.event import Recorded
 from tvbo.storage.reader import JournalReader
 from tvbo.storage.replay import replay
 from tvbo.storage.serialize import Held, StateError, current_versions, from_bytes, to_bytes
 from tvbo.terminal import visible
+
+if TYPE_CHECKING:
+    from tvbo.optimizers import Optimizer
 
 logger = logging.getLogger("tvbo.storage")
 
 
 def open_journal(
     path: str | Path,
-    like: Recorded | None = None,
+    like: Optimizer | None = None,
     read_only: bool = False,
     progress: bool = True,
     wait: float = 0.0,
-) -> Recorded:
+) -> Optimizer:
     """Continue a journaled run; called by ``Optimizer.open(path)``.
 
     The recorded calls are made again, with the recorded actions. Where versions of the libraries
@@ -74,8 +77,8 @@ def open_journal(
 
 
 def _restore(
-    journal: JournalReader, like: Recorded | None, progress: bool, allow_damage: bool
-) -> tuple[Recorded, int]:
+    journal: JournalReader, like: Optimizer | None, progress: bool, allow_damage: bool
+) -> tuple[Optimizer, int]:
     """Return the optimizer after the last good record, and the first record that was replayed."""
     if journal.damage is not None:
         message = (
@@ -111,8 +114,8 @@ def _restore(
 
 
 def restore_start(
-    journal: JournalReader, like: Recorded | None, may_run_code: bool = False
-) -> tuple[Recorded, Held | None]:
+    journal: JournalReader, like: Optimizer | None, may_run_code: bool = False
+) -> tuple[Optimizer, Held | None]:
     """Return the optimizer when recording began, and what may be used to make it.
 
     Args:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
-from typing import Any
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from tvbo.spaces.search_space import SearchSpace
 from tvbo.storage.database import JournalError
-from tvbo.storage.event import Event, Recorded, Request
+from tvbo.storage.event import Event, EventSink, Request
 from tvbo.terminal import patient_progress_bar
 
+if TYPE_CHECKING:
+    from tvbo.optimizers import Optimizer
 
-class RecordedActions:
-    """The :class:`tvbo.storage.event.EventSink` of a replay: its asks take the recorded actions.
+
+class RecordedActions(EventSink):
+    """What an optimizer is given in a replay: its asks take the recorded actions.
 
     What was evaluated counts, also where another processor or other code would have chosen
     otherwise.
@@ -32,27 +35,13 @@ class RecordedActions:
         self.asks: Sequence[Event] = ()
         self._search_space = search_space
 
-    def check(self) -> None:
-        """Do nothing: the generator is that of the replay."""
-
     def reconcile(self, X: Tensor) -> Tensor:
         """Return the recorded actions in place of those chosen, ``q x d``."""
         asks, self.asks = self.asks[: len(X)], self.asks[len(X) :]
         return self._search_space.snap(X.new_tensor([ask.X for ask in asks]))
 
-    @contextmanager
-    def transaction(self, *events: Event) -> Iterator[None]:
-        """Do nothing: the events are stored already."""
-        yield
 
-    def invalidate(self, why: str) -> None:
-        """Do nothing: the error that ended the replay is raised."""
-
-    def close(self) -> None:
-        """Do nothing: no file is open."""
-
-
-def replay(optimizer: Recorded, events: Sequence[tuple[int, Event]], progress: bool) -> None:
+def replay(optimizer: Optimizer, events: Sequence[tuple[int, Event]], progress: bool) -> None:
     """Make the recorded calls again.
 
     Args:
@@ -100,7 +89,7 @@ def _calls(events: Sequence[tuple[int, Event]]) -> Iterator[tuple[int, list[Even
             call, missing = [], 0
 
 
-def _repeat(optimizer: Recorded, sink: RecordedActions, call: list[Event]) -> None:
+def _repeat(optimizer: Any, sink: RecordedActions, call: list[Event]) -> None:
     # Which values an event of each kind has was checked by Event.from_row.
     given: Any = call[-1]
     match given.kind:

@@ -7,7 +7,7 @@ import pickle
 from collections.abc import Mapping
 from importlib.metadata import version
 from types import FunctionType, MethodType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from gpytorch.models import ExactGP
@@ -16,7 +16,9 @@ from torch.nn import Module
 from torch.storage import TypedStorage
 
 from tvbo.storage.database import JournalError
-from tvbo.storage.event import Recorded
+
+if TYPE_CHECKING:
+    from tvbo.optimizers import Optimizer
 
 GPYTORCH = ("constraints", "kernels", "likelihoods", "means", "priors")
 CLASSES_FROM = (
@@ -61,7 +63,7 @@ class StateError(JournalError):
     """An optimizer that cannot be stored, or bytes that are not one's."""
 
 
-def to_bytes(optimizer: Recorded) -> tuple[bytes, Held]:
+def to_bytes(optimizer: Optimizer) -> tuple[bytes, Held]:
     """Return an optimizer without its journal as bytes, and the classes and functions it holds.
 
     Tensors that share memory go on sharing it.
@@ -90,7 +92,7 @@ def to_bytes(optimizer: Recorded) -> tuple[bytes, Held]:
     return made.getvalue(), pickler.held
 
 
-def from_bytes(data: bytes, held: Held | None) -> Recorded:
+def from_bytes(data: bytes, held: Held | None) -> Optimizer:
     """Return the optimizer that :func:`to_bytes` made bytes of.
 
     Args:
@@ -104,7 +106,7 @@ def from_bytes(data: bytes, held: Held | None) -> Recorded:
     try:
         found = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
         file = io.BytesIO(found["graph"].numpy().tobytes())
-        made: Recorded = _Unpickler(file, found["storages"], held).load()
+        made: Optimizer = _Unpickler(file, found["storages"], held).load()
     except Exception as error:  # Any error: the bytes may be forged, and unpickling may run code.
         raise StateError(f"{type(error).__name__}: {error}") from error
     return made

@@ -10,14 +10,17 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from botorch.exceptions.errors import InputDataError
 from filelock import FileLock
-from torch import Tensor
 
 from tvbo.storage.database import EVENT_COLUMNS, JournalError, error_of
-from tvbo.storage.event import Event, Recorded, chained, digest_of, generator_digest
+from tvbo.storage.event import Event, EventSink, chained, digest_of, generator_digest
 from tvbo.storage.serialize import current_versions, to_bytes
+
+if TYPE_CHECKING:
+    from tvbo.optimizers import Optimizer
 
 logger = logging.getLogger("tvbo.storage")
 
@@ -36,8 +39,8 @@ LARGEST = 2**29
 """Bytes; a larger state is not stored, since SQLite takes no more than twice that in one value."""
 
 
-class JournalWriter:
-    """The :class:`tvbo.storage.event.EventSink` of a journal.
+class JournalWriter(EventSink):
+    """The sink of a journal.
 
     Each change of the optimizer is one transaction: the events are inserted, take effect in memory,
     and are committed, which returns when they are on disk. So what has returned to the caller is
@@ -60,7 +63,7 @@ class JournalWriter:
 
     def __init__(
         self,
-        optimizer: Recorded,
+        optimizer: Optimizer,
         path: Path,
         connection: sqlite3.Connection,
         lock: FileLock,
@@ -96,10 +99,6 @@ class JournalWriter:
                 "problem and its noise a generator of their own, and go on with "
                 f"Optimizer.open({str(self.path)!r})."
             )
-
-    def reconcile(self, X: Tensor) -> Tensor:
-        """Return the action as it was chosen."""
-        return X
 
     @contextmanager
     def transaction(self, *events: Event) -> Iterator[None]:
@@ -181,7 +180,7 @@ class JournalWriter:
         self._end("that was closed")
 
     @property
-    def _optimizer(self) -> Recorded:
+    def _optimizer(self) -> Optimizer:
         """The optimizer, which is there while one of its methods runs."""
         optimizer = self._reference()
         assert optimizer is not None

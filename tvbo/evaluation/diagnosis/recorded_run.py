@@ -8,7 +8,7 @@ import operator
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from tvbo.evaluation.history import History, Round
 from tvbo.fit.model_fitter import ModelFitter
@@ -17,7 +17,7 @@ from tvbo.optimizers.posterior_state import PosteriorState
 from tvbo.retention import Retention
 from tvbo.retention.base import Chain
 from tvbo.storage import JournalReader
-from tvbo.storage.event import ENDINGS, OPENING, Event, Recorded
+from tvbo.storage.event import ENDINGS, OPENING, Event
 from tvbo.storage.load import restore_start
 from tvbo.storage.writer import JournalWriter
 
@@ -89,7 +89,7 @@ def recorded_run(source: Source, optimizer: Optimizer | None) -> RecordedRun:
 
 def _of_journal(path: Path, like: Optimizer | None) -> RecordedRun:
     with JournalReader(path) as journal:
-        start, _ = restore_start(journal, cast("Recorded | None", like))
+        start, _ = restore_start(journal, like)
         records = [record for _, record in journal.events()]
         messages = []
         if journal.damage is not None:
