@@ -238,7 +238,10 @@ class _Observed:
             self.root = psd_safe_cholesky(model.likelihood(prior, [self.rows]).covariance_matrix)
             model.train(was_training)
         elif isinstance(model, EnsembleGP) and (observed := model.observed()) is not None:
-            self.rows, self.residual, _, self.root = observed
+            self.rows, self.residual, noise = observed
+            self.root = psd_safe_cholesky(
+                model.prior_covariance(self.rows, self.rows) + noise.diag()
+            )
             self.input_transform, self.scale = None, 1.0
         else:
             raise UnsupportedError(

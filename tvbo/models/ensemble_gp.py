@@ -147,18 +147,6 @@ class Factor(NamedTuple):
         parts = [each.inverse.diagonal(dim1=-2, dim2=-1) for each in self.blocks]
         return torch.cat([self.noise[:, :0], *parts], dim=-1).reciprocal()
 
-    def root(self) -> Tensor:
-        """Return the factors, ``s x n x n``."""
-        n = len(self.X)
-        root = self.noise.new_zeros(len(self.noise), n, n)
-        for block in self.blocks:
-            rows = root[:, block.start : block.stop]
-            rows[..., : block.start] = block.link
-            eye = torch.eye(block.stop - block.start).to(root)
-            own = torch.linalg.solve_triangular(block.inverse, eye, upper=False)
-            rows[..., block.start : block.stop] = own
-        return root
-
 
 class Additional(NamedTuple):
     """Observations of a batch, after those that all its members share.
@@ -535,14 +523,22 @@ class EnsembleGP(OneOutputModel):
         """Return what the posterior is given; None with several sets, or if there is a batch.
 
         Returns:
-            Rows, ``n x d``; outcomes less the prior mean, ``n``; noise variances, ``n``; and the
-            Cholesky factor of the covariance of the outcomes, ``n x n``, lower triangular.
+            Rows, ``n x d``; outcomes less the prior mean, ``n``; and noise variances, ``n``.
         """
         if self.sets is not None or self._additional is not None:
             return None
         X, Y, (noise,) = self._factor[:3]
         residual = Y - self._prior_mean(X)[0] if len(X) > 0 else Y
-        return X, residual, noise, self._factor.root()[0]
+        return X, residual, noise
+
+    def solve(self, values: Tensor) -> Tensor:
+        """Return values ``... x n`` times the inverse covariance of the ``n`` outcomes, of one set.
+
+        Without those of a batch.
+        """
+        whitened = self._factor.whiten(values.reshape(1, -1, values.shape[-1]))
+        solved: Tensor = self._factor.whiten(whitened, transposed=True).view_as(values)
+        return solved
 
     def one_step_ahead(self) -> tuple[Tensor, Tensor]:
         r"""Return what is predicted of each outcome by those before it.

@@ -165,11 +165,11 @@ def _posterior_paths(
             "Expected an exact posterior without a batch. Got "
             f"{type(model).__name__}, batch_shape={tuple(model.batch_shape)}."
         )
-    X, residual, noise, root = observed
+    X, residual, noise = observed
     prior = prior_sampler(model=model, sample_shape=sample_shape)
     drawn: Tensor = prior(X) - model._prior_mean(X)[0]
     drawn = drawn + noise.sqrt() * torch.randn_like(drawn)
-    weight = torch.cholesky_solve((residual - drawn).unsqueeze(-1), root).squeeze(-1)
+    weight = model.solve(residual - drawn)
     update = GeneralizedLinearPath(KernelEvaluationMap(model.covar_module, X), weight)
     return MatheronPath(prior, update)
 
