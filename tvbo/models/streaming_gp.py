@@ -132,8 +132,7 @@ class Stream:
     """What one element of the batch knows as of its newest event, in NumPy.
 
     Copies share what it holds, which is replaced and never changed. An event is index, time,
-    outcome less the prior mean, noise variance, and whether it is pending; then what stands in for
-    the outcome takes its place, or NaN for its mean.
+    outcome less the prior mean, noise variance, and whether it is pending, without an outcome.
 
     Args:
         S: Number of states.
@@ -248,15 +247,6 @@ class Stream:
             self.cross -= np.tensordot(between.T, V, axes=1)
         self.events = np.concatenate([self.events, events], axis=-1)
         self._append(V, events[1])
-
-    def settled(self) -> Stream:
-        """Return what is known after what stands in for the pending outcomes."""
-        if len(self.expected) == 0:
-            return self
-        new, events = copy(self), self.pending.copy()
-        events[2], events[4] = np.where(np.isnan(events[2]), self.expected, events[2]), 0.0
-        new.tell(np.arange(len(self.expected)), events)
-        return new
 
     def _append(self, V: Array, time: Array) -> None:
         """Add rows as of now, ``q x S x n``, of outcomes at times ``q``."""
@@ -562,9 +552,9 @@ class StreamingGP(OneOutputModel):
     def set_X_pending(self, X: Tensor, Yvar: Tensor | None = None) -> None:
         """Set the trials whose outcomes are pending.
 
-        The variance is that after their outcomes, whatever these are. Until :meth:`stand_in` says
-        otherwise, their means stand in for them, which leaves the mean as it was. A trial that is
-        no longer given is taken back, as if it had never been.
+        Then their outcomes may come in any order, each at the cost of a row. The posterior is that
+        by the outcomes that came; for one by what stands in for the others, let a copy observe
+        that. A trial that is no longer given is forgotten.
 
         Args:
             X: Rows ``[action | time]``, as in :meth:`observe`; none where ``q`` is 0.
@@ -586,26 +576,6 @@ class StreamingGP(OneOutputModel):
                 stream.keep(stream.match(events))
             streams.append(stream)
         self._streams[:] = streams
-
-    def stand_in(self, Y: Tensor) -> None:
-        """Set what stands in for all pending outcomes.
-
-        Args:
-            Y: Values, ``batch_shape x p``; NaN for the mean by the outcomes that came.
-        """
-        residuals = Y - self._prior_mean(self.X_pending)
-        values = residuals.numpy(force=True).reshape(len(self._streams), -1)
-        self._streams = [stream.copy() for stream in self._streams]
-        for stream, value in zip(self._streams, values, strict=True):
-            stream.pending = stream.pending.copy()
-            stream.pending[2] = value
-
-    def without_pending(self) -> StreamingGP:
-        """Return a copy that knows the outcomes that came, and of no pending trial."""
-        new = copy(self)
-        for stream in new._streams:
-            stream.keep(slice(0))
-        return new
 
     def marginals(self, t: float | Tensor) -> tuple[Tensor, Tensor]:
         """Return posterior mean and variance of every choice at a time.
@@ -694,7 +664,7 @@ class StreamingGP(OneOutputModel):
             InputDataError: if ``t`` is not finite or lies before the newest event.
         """
         mean, _ = self.marginals(t)
-        stream, (F, pivots) = self._streams[0].settled(), self._prior_factor()
+        stream, (F, pivots) = self._streams[0], self._prior_factor()
         _, _, h, _ = self._over(stream, t)
         V = (self._by_row(stream, h) * stream.columns(pivots)).sum(axis=-1)
         W = _solved(F[pivots], V).T
@@ -835,7 +805,6 @@ class StreamingGP(OneOutputModel):
 
     def _marginals(self, stream: Stream, t: float) -> tuple[Array, Array]:
         """Return means, less the prior mean, and variances of all choices, ``n`` each."""
-        stream = stream.settled()
         _, _, h, squares = self._over(stream, t)
         mean, explained = _lead(h, stream.mean), _lead(squares, stream.reduction)
         variance = stream.prior - explained[0]
@@ -843,7 +812,7 @@ class StreamingGP(OneOutputModel):
 
     def _moments(self, stream: Stream, index: Places, time: Array) -> tuple[Array, Array]:
         """Return means of events ``M x q``, less the prior mean, and their covariances."""
-        oldest, stream = time.min(initial=math.inf), stream.settled()
+        oldest = time.min(initial=math.inf)
         if not self.is_static and oldest < stream.now:
             mean, covar = self._smoothed(stream, index, time)
         elif index.shape[-1] == 1 and oldest == time.max(initial=-math.inf):

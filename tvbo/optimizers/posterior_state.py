@@ -162,7 +162,7 @@ class PosteriorState(ABC):
             row: ``1 x d``, not before the newest observation or pending trial.
         """
         assert self._held is not None
-        return self._without_pending(self._held).moments(row)
+        return self._held.moments(row)
 
     def outcome_noise(self, observations: Observations) -> float | None:
         """Return the noise variance to expect of the next outcome: given, observed, or learned.
@@ -216,10 +216,6 @@ class PosteriorState(ABC):
         self, held: StandardizedModel, observations: Observations, rows: Tensor, pending: Pending
     ) -> StandardizedModel:
         """Return the posterior after the pending trials, as :meth:`condition`."""
-
-    def _without_pending(self, held: StandardizedModel) -> StandardizedModel:
-        """Return the posterior by the outcomes alone."""
-        return held
 
 
 class RowState(PosteriorState):
@@ -307,17 +303,11 @@ class StreamingState(PosteriorState):
         if len(rows) > 0:
             now = torch.cat([rows[:, -1], observations.X[:, -1]]).max()
             rows = rows[model.weight(now - rows[:, -1]) > self.tol]
+        noise = torch.full_like(rows[:, :1], self._noise_of_pending(observations))
         if len(rows) > 0 or len(model.X_pending) > 0:
-            noise = torch.full_like(rows[:, :1], self._noise_of_pending(observations))
             model.set_X_pending(rows, noise)
-        if not pending.enabled:
-            # Their rows are made all the same, so that outcomes that come late cost no more.
-            return self._without_pending(held)
-        if len(rows) > 0:
-            values = self._stand_ins(pending, rows, lambda: model.expected_outcomes.unsqueeze(-1))
-            model.stand_in(values.squeeze(-1))
-        return held
-
-    def _without_pending(self, held: StandardizedModel) -> StandardizedModel:
-        model: Any = held.model
-        return replace(held, model=model.without_pending())
+        # They are known all the same, so that outcomes that come late cost no more.
+        if len(rows) == 0 or not pending.enabled:
+            return held
+        values = self._stand_ins(pending, rows, lambda: model.expected_outcomes.unsqueeze(-1))
+        return replace(held, model=model.condition_on_observations(rows, values, noise))
