@@ -132,15 +132,15 @@ class Stream:
     """What one element of the batch knows as of its newest event, in NumPy.
 
     Copies share what it holds, which is replaced and never changed. An event is index, time,
-    outcome less the prior mean, noise variance, and whether it is pending, without an outcome.
+    outcome less the prior mean, or NaN while it is pending, and noise variance.
 
     Args:
         S: Number of states.
         prior: Prior variances of the choices, ``n``.
 
     Attributes:
-        events: The outcomes that came, ``5 x k``.
-        pending: The pending trials, ``5 x p``.
+        events: The outcomes that came, ``4 x k``.
+        pending: The pending trials, ``4 x p``.
         now: Time of the newest event.
         rows: Rows as of when they were made, ``m x S x n``, in parts.
         room: Room for rows, ``capacity x S x n``; those of the last part are in it.
@@ -158,7 +158,7 @@ class Stream:
 
     def __init__(self, S: int, prior: Array):
         self.prior, n = prior, len(prior)
-        self.events, self.pending, self.now = np.empty((5, 0)), np.empty((5, 0)), -math.inf
+        self.events, self.pending, self.now = np.empty((4, 0)), np.empty((4, 0)), -math.inf
         self.room, self.filled = np.empty((0, S, n)), 0
         self.rows: tuple[Array, ...] = (self.room,)
         self.made, self.transitions = np.empty(0), np.empty((S, 0))
@@ -227,7 +227,7 @@ class Stream:
         return root
 
     def tell(self, places: Places, events: Array) -> None:
-        """Take in what came of pending trials, ``5 x q``, in place of these.
+        """Take in what came of pending trials, ``4 x q``, in place of these.
 
         Each becomes a row: covariances of the states with its innovation.
         """
@@ -711,7 +711,7 @@ class StreamingGP(OneOutputModel):
         return new
 
     def _events(self, X: Tensor, Y: Tensor | None, Yvar: Tensor | None) -> Array:
-        """Return events of each batch element, ``b x 5 x q``; without outcomes they are pending."""
+        """Return events of each batch element, ``b x 4 x q``; without outcomes they are pending."""
         index, time = self._split(X)
         b, q = len(self._streams), index.shape[-1]
         given = {name: each for name, each in (("Y", Y), ("Yvar", Yvar)) if each is not None}
@@ -721,8 +721,8 @@ class StreamingGP(OneOutputModel):
                 f"Expected the batch shape {tuple(self._batch_shape)}, and of X that or none. "
                 f"Got {[tuple(each.shape) for each in (X, *given.values())]}."
             )
-        new = np.full((b, 5, q), math.nan)
-        new[:, 0], new[:, 1], new[:, 4] = index.reshape(b, q), time.reshape(b, q), Y is None
+        new = np.full((b, 4, q), math.nan)
+        new[:, 0], new[:, 1] = index.reshape(b, q), time.reshape(b, q)
         if Y is not None:
             new[:, 2] = read["Y"].reshape(b, q)
         if self.mean_module is not None:
@@ -740,7 +740,7 @@ class StreamingGP(OneOutputModel):
         return Stream(len(self._gain), self._prior_variance)
 
     def _after(self, stream: Stream, events: Array) -> Stream:
-        """Return what is known after more events, ``5 x k``."""
+        """Return what is known after more events, ``4 x k``."""
         if not self.is_static and (events[1] < stream.now).any():
             # One is late: all rows are made again.
             events = np.concatenate([stream.events, stream.pending, events], axis=-1)
@@ -751,7 +751,7 @@ class StreamingGP(OneOutputModel):
         for start in range(0, k, BLOCK_EVENTS):
             part = events[:, start : start + BLOCK_EVENTS]
             self._make_room(stream, part.shape[-1])
-            (told,) = (part[4] == 0).nonzero()
+            (told,) = (~np.isnan(part[2])).nonzero()
             places = len(stream.expected) + told
             self._open(stream, part)
             stream.tell(places, part[:, told])
@@ -760,7 +760,7 @@ class StreamingGP(OneOutputModel):
         return stream
 
     def _open(self, stream: Stream, events: Array) -> None:
-        """Add events as pending, ``5 x q``, in the order of time and none before now."""
+        """Add events as pending, ``4 x q``, in the order of time and none before now."""
         index, time, p = events[0].astype(np.int64), events[1], len(stream.expected)
         t, gain, covar = max(time[-1].item(), stream.now), self._gain, stream.prior[index][:, None]
         A, squares, h, _ = self._over(stream, t)
@@ -922,7 +922,7 @@ class StreamingGP(OneOutputModel):
         return self._rows_at(self._of_batch(events))
 
     def _rows_at(self, events: Tensor) -> Tensor:
-        """Return the rows of events ``... x 5 x k``, ``... x k x (d + 1)``."""
+        """Return the rows of events ``... x 4 x k``, ``... x k x (d + 1)``."""
         index, time, *_ = events.unbind(dim=-2)
         return torch.cat([self.choices[index.long()], time[..., None]], dim=-1)
 
