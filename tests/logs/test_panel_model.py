@@ -1,6 +1,7 @@
 """The likelihood, forecast and tuner of a panel against dense Gaussian processes."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -231,7 +232,8 @@ def test_a_tuner_predicts_as_a_dense_gp_of_log_and_outcomes_in_any_order(fit):
 
 @pytest.mark.parametrize("fit", ["independent"], indirect=True)
 def test_an_arm_whose_trials_fail_is_left_out_longer_each_time(fit):
-    tuner, t = fit.optimizer(beta=0.0), fit.last_time + GAP
+    fit, t = replace(fit, missing=np.zeros(ARMS)), fit.last_time + GAP
+    tuner = fit.optimizer(beta=0.0)
     best, taken = tuner.ask(t=t).X.item(), []
     for step in range(40):
         trial = tuner.ask(t=t + GAP * step)
@@ -251,6 +253,16 @@ def test_an_arm_whose_trials_fail_is_left_out_longer_each_time(fit):
     assert trial.X.item() == best
     tuner.tell(trial, tuner.predict(trial.t)[0].max().item() + 1.0)
     assert tuner.ask(t=t + 42 * GAP).X.item() == best
+
+
+@pytest.mark.parametrize("fit", ["independent"], indirect=True)
+def test_an_arm_that_often_has_no_reading_is_not_left_out_for_a_few(fit):
+    tuner = replace(fit, missing=np.full(ARMS, 0.6)).optimizer(beta=0.0)
+    trials = [tuner.ask(t=fit.last_time + GAP)]
+    for step in range(2, 8):
+        tuner.fail(trials[-1], "no reading")
+        trials.append(tuner.ask(t=fit.last_time + step * GAP))
+    assert len({trial.X.item() for trial in trials}) == 1
 
 
 @pytest.mark.parametrize("fit", ["independent"], indirect=True)

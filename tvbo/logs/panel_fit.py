@@ -198,6 +198,7 @@ def fit_panel(
         belief=model.filter_panel(panel.values, panel, gap),
         last_time=None if segments is not None else float(own_times[-1]),
         round_length=gap,
+        missing=np.isnan(rows).mean(axis=0),
         tuning=tune_multiplier(folds),
     )
 

@@ -11,12 +11,17 @@ from torch import Generator, Tensor
 
 from tvbo.logs.panel_dynamics import Belief, PanelModel
 from tvbo.optimizers.base import Optimizer
+from tvbo.quadratic_model import Array
 from tvbo.rounding import argmax
 from tvbo.spaces import FiniteSpace
 from tvbo.spaces.observations import Observations
 from tvbo.spaces.search_space import SearchSpace
 from tvbo.trial import Trial
 from tvbo.values import check_not_negative
+
+RARE, FREQUENT = 0.05, 0.99
+"""Shares of missing readings: up to the first a failure counts in full, and none counts as more
+than the second."""
 
 KEPT = 500
 """Newest outcomes that may still be joined by one of an earlier time."""
@@ -28,14 +33,16 @@ class PanelUCB(Optimizer):
     At time ``t`` it takes the arm with the largest :math:`\mu_a(t) + \sqrt{\beta} \sigma_a(t)`, of
     its true value given the log and all outcomes before. An outcome more than six deviations from
     its prediction counts as one at that distance. An arm whose trials fail one after another is
-    left out, for twice as long after each, until it has an outcome. Outcomes may come in
-    any order; one older than the newest five hundred counts as of their time.
+    left out, for twice as long after each, until it has an outcome; where arms often have no
+    reading, more failures in a row count as one. Outcomes may come in any order; one older than the
+    newest five hundred counts as of their time.
 
     Args:
         model: The model. Its arms are the choices, by number; times are in its unit.
         belief: What the log says of its state.
         last_time: The time of that belief; None if what comes is independent of the log.
         round_length: The usual gap between times.
+        missing: Share of the times at which each arm had no reading in the log, ``n``.
         beta: β, at least 0.
         generator: Source of the draws among ties; default a fresh one with seed 0.
 
@@ -51,6 +58,7 @@ class PanelUCB(Optimizer):
         belief: Belief,
         last_time: float | None,
         round_length: float,
+        missing: Array,
         beta: float,
         generator: Generator | None = None,
     ):
@@ -63,6 +71,9 @@ class PanelUCB(Optimizer):
         self._outcomes: list[tuple[float, int, float]] = []
         self._newest: tuple[float | None, Belief] = self._base
         self._failures: dict[int, tuple[int, float]] = {}
+        # How unlikely a failure is by chance, as a share of what one counts for.
+        usual = np.log(missing.clip(RARE, FREQUENT)) / math.log(RARE)
+        self._surprise: list[float] = usual.tolist()
 
     @property
     def repeats_open_trials(self) -> bool:
@@ -116,7 +127,8 @@ class PanelUCB(Optimizer):
         arm = int(self.search_space.index(trial.X))
         count = self._failures.get(arm, (0, 0.0))[0] + 1
         # The first time may be chance: the arm may be taken at the next time again.
-        self._failures[arm] = count, trial.t + self.round_length * (2.0 ** (count - 1) - 0.5)
+        length = 2.0 ** (self._surprise[arm] * count - 1) - 0.5
+        self._failures[arm] = count, trial.t + self.round_length * length
 
     def _moved(self, known: tuple[float | None, Belief], t: float) -> Belief:
         """Return the belief at a time from one at an earlier time."""

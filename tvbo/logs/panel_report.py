@@ -84,6 +84,7 @@ class PanelFit(SavedFit):
         belief: What is believed of the state after the last time.
         last_time: Last time of the log; None if its segments are independent.
         round_length: The usual gap between times.
+        missing: Share of the times at which each arm had no reading, ``n``.
         tuning: The multiplier of a tuner's standard deviation, with its reason.
     """
 
@@ -101,6 +102,7 @@ class PanelFit(SavedFit):
     belief: Belief
     last_time: float | None
     round_length: float
+    missing: Array
     tuning: Tuning
 
     def __post_init__(self) -> None:
@@ -109,11 +111,12 @@ class PanelFit(SavedFit):
         k, count = len(dynamics.stationary), 1
         if self.season is not None:
             count += len(self.season.frequencies)
-        expected = (k,), (k, k), (self.num_arms, k), count
+        expected = (k,), (k, k), (self.num_arms, k), (self.num_arms,), count
         found = (
             self.belief.mean.shape,
             self.belief.covariance.shape,
             dynamics.observation.shape,
+            self.missing.shape,
             len(coefficients),
         )
         if found != expected or not 0 <= self.chosen < len(self.evidence):
@@ -228,6 +231,7 @@ class PanelFit(SavedFit):
             self.belief,
             self.last_time,
             self.round_length,
+            self.missing,
             self.tuning.multiplier**2 if beta is None else beta,
             generator,
         )
