@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
 from threading import Event, Thread, Timer
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 T = TypeVar("T")
 
@@ -35,31 +38,38 @@ def visible(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def patient_progress_bar(steps: Iterable[T], total: int, label: str, shown: bool) -> Generator[T]:
+def patient_progress_bar(steps: Sequence[T], label: str, shown: bool) -> Generator[T]:
     """Yield the steps, with a progress bar on stderr that appears after :data:`PATIENCE` seconds.
 
     Args:
         steps: The steps.
-        total: Number of steps.
         label: Description in front of the bar.
         shown: Whether to show a bar.
     """
     from rich.console import Console
-    from rich.markup import escape
     from rich.progress import Progress
 
     bar = Progress(console=Console(stderr=True), disable=not shown)
-    task = bar.add_task(escape(visible(label)), total=total)
-    is_slow = False
+    with _patiently(bar):
+        yield from bar.track(steps, description=label)
+
+
+@contextmanager
+def _patiently(bar: Progress) -> Iterator[None]:
+    """Show a bar after :data:`PATIENCE` seconds, also in the midst of a step."""
+    # In a thread, so that it appears although the first step may take minutes.
+    timer = Timer(PATIENCE, bar.start)
+    timer.daemon = True
+    if not bar.disable:
+        timer.start()
     try:
-        for step in steps:
-            yield step
-            bar.advance(task)
-            if not is_slow and (bar.tasks[0].elapsed or 0.0) > PATIENCE:
-                is_slow = True
-                bar.start()
+        yield
     finally:
-        if is_slow:
+        timer.cancel()
+        if timer.is_alive():
+            # It was about to show the bar.
+            timer.join()
+        if bar.live.is_started:
             bar.stop()
 
 
@@ -128,29 +138,16 @@ def patient_steps(
     )
     task = bar.add_task(visible(label), total=len(steps), number=1)
     number = 0
-    # In a thread, so that it appears although the first step may take minutes.
-    timer = Timer(PATIENCE, bar.start)
-    timer.daemon = True
+    with _patiently(bar), progress_lines(label, shown and not is_seen) as say:
 
-    if not bar.disable:
-        timer.start()
-    try:
-        with progress_lines(label, shown and not is_seen) as say:
+        def on_step(step: str) -> None:
+            nonlocal number
+            number = 1 + steps.index(step, number if step in steps[number:] else 0)
+            words = visible(f"{label}: {step}")
+            bar.update(task, description=words, completed=number - 1, number=number)
+            say(f"{step}, step {number} of {len(steps)}")
 
-            def on_step(step: str) -> None:
-                nonlocal number
-                number = 1 + steps.index(step, number if step in steps[number:] else 0)
-                words = visible(f"{label}: {step}")
-                bar.update(task, description=words, completed=number - 1, number=number)
-                say(f"{step}, step {number} of {len(steps)}")
-
-            yield on_step
-    finally:
-        timer.cancel()
-        if timer.is_alive():
-            # It was about to show the bar.
-            timer.join()
-        bar.stop()
+        yield on_step
 
 
 class TrialProgress:

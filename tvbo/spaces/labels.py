@@ -39,30 +39,10 @@ MOMENTS = ("variance", "mean", "standard_deviation")
 
 RESERVED = frozenset(
     [
-        "trial",
-        "t",
-        "how",
-        "state",
-        "status",
-        "outcome",
-        "outcome_variance",
-        "variance",
-        "reason",
-        "reward",
-        "value",
-        "optimal_value",
-        "regret",
-        "average_regret",
-        "evaluated",
-        "informative",
-        "model_size",
-        "ask_seconds",
-        "seconds",
-        "evaluation_seconds",
-        "mean",
-        "standard_deviation",
-        "ending",
-        "information_gain",
+        *("trial", "t", "how", "state", "status", "reason", "ending", "evaluated", "informative"),
+        *("outcome", "outcome_variance", "variance", "reward", "mean", "standard_deviation"),
+        *("value", "optimal_value", "regret", "average_regret", "information_gain", "model_size"),
+        *("ask_seconds", "seconds", "evaluation_seconds"),
     ]
 )
 """Names that a parameter may not have, since tables have such columns."""

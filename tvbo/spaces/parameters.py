@@ -315,18 +315,16 @@ class Parameters:
             raise InputDataError("Expected a table with rows. Got an empty one.")
         parts: list[Number | Category] = []
         for name in names:
-            ordered = getattr(table[name].dtype, "ordered", False)
-            if ordered:
-                levels = tuple(plain_value(each) for each in table[name].dtype.categories)
+            if getattr(table[name].dtype, "ordered", False):
+                levels = tuple(map(plain_value, table[name].dtype.categories))
                 parts.append(Category(name, levels, is_ordered=True))
                 continue
-            values = [plain_value(value) for value in table[name]]
-            numbers = [value for value in values if not isinstance(value, str | bool)]
-            if len(numbers) == len(values):
-                whole = all(isinstance(value, int) for value in numbers)
-                parts.append(Number(name, min(numbers), max(numbers), whole))
-            else:
+            values: list[Any] = [plain_value(value) for value in table[name]]
+            if any(isinstance(value, str | bool) for value in values):
                 parts.append(Category(name, tuple(dict.fromkeys(values))))
+            else:
+                whole = all(isinstance(value, int) for value in values)
+                parts.append(Number(name, min(values), max(values), whole))
         parameters = cls(tuple(parts))
         if parameters.dim == 0:
             raise InputDataError(f"Expected a column that can vary. Got {names}.")
@@ -485,44 +483,40 @@ def _part_of(name: Any, given: Any) -> Number | Category:
     """Return the parameter that a range, values or a hyperparameter of ConfigSpace describe."""
     if not isinstance(name, str):
         raise InputDataError(f"Expected names of parameters in text. Got {name!r}.")
-    match given:
-        case tuple():
-            values = as_numbers(name, given)
-            check_coordinates(name, values)
-            if values.shape != (2,) or not values[0] < values[1]:
-                raise InputDataError(f"Expected (lower, upper) for {name}. Got {given!r}.")
-            is_integer = all(isinstance(bound, Integral) for bound in given)
-            lower, upper = values.tolist()
-            return Number(name, lower, upper, is_integer)
-        case list():
-            return Category(name, tuple(plain_value(each) for each in given))
-        case str() | bool() | int() | float() | np.generic():
-            return Category(name, (plain_value(given),))
-    from ConfigSpace import hyperparameters as hp
+    is_log = is_ordered = False
+    if not isinstance(given, tuple | list | Value | np.generic):
+        from ConfigSpace import hyperparameters as hp
 
-    if getattr(given, "name", name) != name:
-        raise InputDataError(
-            f"Expected a parameter of the name under which it stands, {name!r}. Got {given.name!r}."
-        )
-    match given:
-        case hp.UniformFloatHyperparameter() | hp.UniformIntegerHyperparameter():
-            bounds = as_numbers(name, (given.lower, given.upper))
-            check_coordinates(name, bounds)
-            is_integer = isinstance(given, hp.UniformIntegerHyperparameter)
-            lower, upper = bounds.tolist()
-            return Number(name, lower, upper, is_integer, bool(given.log))
-        case hp.CategoricalHyperparameter(weights=None):
-            return Category(name, tuple(plain_value(each) for each in given.choices))
-        case hp.OrdinalHyperparameter():
-            levels = tuple(plain_value(each) for each in given.sequence)
-            return Category(name, levels, is_ordered=True)
-        case hp.Constant():
-            return Category(name, (plain_value(given.value),))
-    raise InputDataError(
-        "Expected a range (lower, upper), a list of values or one value, or of ConfigSpace a "
-        f"uniform float or integer, a category without weights or a constant for {name}. "
-        f"Got {given!r}."
-    )
+        if getattr(given, "name", name) != name:
+            raise InputDataError(
+                f"Expected a parameter of the name under which it stands, {name!r}. "
+                f"Got {given.name!r}."
+            )
+        match given:
+            case hp.UniformFloatHyperparameter() | hp.UniformIntegerHyperparameter():
+                given, is_log = (given.lower, given.upper), bool(given.log)
+            case hp.CategoricalHyperparameter(weights=None):
+                given = list(given.choices)
+            case hp.OrdinalHyperparameter():
+                given, is_ordered = list(given.sequence), True
+            case hp.Constant():
+                given = [given.value]
+            case _:
+                raise InputDataError(
+                    "Expected a range (lower, upper), a list of values or one value, or of "
+                    "ConfigSpace a uniform float or integer, a category without weights or a "
+                    f"constant for {name}. Got {given!r}."
+                )
+    if not isinstance(given, tuple):
+        choices = given if isinstance(given, list) else [given]
+        return Category(name, tuple(map(plain_value, choices)), is_ordered)
+    values = as_numbers(name, given)
+    check_coordinates(name, values)
+    if values.shape != (2,) or not values[0] < values[1]:
+        raise InputDataError(f"Expected (lower, upper) for {name}. Got {given!r}.")
+    is_integer = all(isinstance(bound, Integral) for bound in given)
+    lower, upper = values.tolist()
+    return Number(name, lower, upper, is_integer, is_log)
 
 
 def plain_value(value: Any) -> Value:

@@ -22,9 +22,6 @@ from tvbo.values import shortened
 if TYPE_CHECKING:
     from tvbo.optimizers import Optimizer
 
-PROBLEM = ("search_space", "contexts", "layout", "minimize", "time_scale")
-"""Attributes that are compared first, since they define the problem."""
-
 ROUNDING = 1e-9
 """Relative difference of settings that another processor may have rounded otherwise."""
 
@@ -35,9 +32,6 @@ class OtherSettingsError(JournalError):
 
 LEAVES = (type, FunctionType, BuiltinFunctionType, Tensor, np.ndarray, np.generic, str, int, float)
 """Types that are compared whole."""
-
-Difference = tuple[str, Any, Any]
-"""Where two optimizers differ, and what each has there."""
 
 
 def check_compatibility(recorded: Optimizer, given: Optimizer, path: Path) -> None:
@@ -55,7 +49,7 @@ def check_compatibility(recorded: Optimizer, given: Optimizer, path: Path) -> No
         JournalError: if the recorded optimizer cannot be compared.
     """
     try:
-        difference = next(_all_differences(recorded, given), None)
+        difference = next(_differences("", recorded, given, {}), None)
     except Exception as error:  # Any error: the recorded one may be forged.
         raise JournalError(
             f"Expected a stored optimizer that can be compared. Got {type(error).__name__}: "
@@ -65,22 +59,14 @@ def check_compatibility(recorded: Optimizer, given: Optimizer, path: Path) -> No
         name, one, two = difference
         raise OtherSettingsError(
             f"Expected a journal of this problem and these settings. Got {path}, which differs in "
-            f"{name}: it has {_words(one)}, where {_words(two)} was given."
+            f"{name or 'class'}: it has {_words(one)}, where {_words(two)} was given."
         )
-
-
-def _all_differences(one: Optimizer, two: Optimizer) -> Iterator[Difference]:
-    compared: dict[tuple[int, int], Any] = {}
-    yield from _differences("class", type(one), type(two), compared)
-    for name in PROBLEM:
-        yield from _differences(name, getattr(one, name), getattr(two, name), compared)
-    yield from _differences("", one, two, compared)
 
 
 def _differences(
     name: str, one: Any, two: Any, compared: dict[tuple[int, int], Any]
-) -> Iterator[Difference]:
-    """Iterate over the settings in which two objects differ, by name."""
+) -> Iterator[tuple[str, Any, Any]]:
+    """Iterate over where two objects differ, and what each has there."""
     # An object may be held in several places, and by its own parts. Both are kept alive, since
     # others could get their ids.
     if (id(one), id(two)) in compared:
@@ -131,13 +117,14 @@ def _parts(thing: Any) -> dict[str, Any]:
 def _settings(thing: Any) -> dict[str, Any]:
     """Return the attributes named like an argument of the constructor, by its name.
 
-    With an underscore before it or not. What a run learns has other names. Where no attribute is
-    named like an argument, all are included.
+    With an underscore before it or not; those of the base class first, which define the problem.
+    What a run learns has other names. Where no attribute is named like an argument, all are
+    included.
     """
     state = dict(getattr(thing, "__dict__", {}))
     arguments = [
         name
-        for each in type(thing).__mro__
+        for each in reversed(type(thing).__mro__)
         if isinstance(each.__dict__.get("__init__"), FunctionType)
         for name in list(signature(vars(each)["__init__"]).parameters)[1:]
     ]

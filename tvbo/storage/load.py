@@ -93,13 +93,14 @@ def _restore(
     optimizer, held = restore_start(journal, like, may_run_code=True)
     first = 0
     if (snapshot := journal.snapshot()) is not None:
+        seq, versions, state = snapshot
         try:
-            if snapshot.versions != current_versions():
-                raise StateError(f"it is of {snapshot.versions}, here are {current_versions()}")
-            newest = from_bytes(snapshot.state, held)
+            if versions != current_versions():
+                raise StateError(f"it is of {versions}, here are {current_versions()}")
+            newest = from_bytes(state, held)
             if type(newest) is not type(optimizer):
                 raise StateError(f"it is one of a {type(newest).__name__}")
-            optimizer, first = newest, snapshot.seq
+            optimizer, first = newest, seq
         except StateError as error:  # The state is only a shortcut.
             logger.warning(
                 "The state stored in %s is passed over and the run replayed: %s",

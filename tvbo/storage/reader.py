@@ -49,21 +49,6 @@ class Session:
     opened_at: float
 
 
-@dataclass(frozen=True)
-class Snapshot:
-    """A stored state of the optimizer.
-
-    Args:
-        seq: Number of the event before it.
-        versions: Those of the libraries.
-        state: Bytes of the optimizer.
-    """
-
-    seq: int
-    versions: str
-    state: bytes
-
-
 class JournalReader:
     """Reads a journal up to its last good record; a context manager.
 
@@ -130,8 +115,10 @@ class JournalReader:
             )
         return self._start
 
-    def snapshot(self) -> Snapshot | None:
-        """Return the stored state; None where there is none for the records that are read.
+    def snapshot(self) -> tuple[int, str, bytes] | None:
+        """Return the stored state, after the number of the event before it and the versions.
+
+        None where there is none for the records that are read.
 
         A damaged one is none: it is a shortcut, and the records are all that counts.
         """
@@ -145,7 +132,7 @@ class JournalReader:
             ).fetchone()
             if of_records != (chain,) or seq > self.num_good or digest_of(data) != digest:
                 return None
-            return Snapshot(seq, str(versions), data)
+            return seq, str(versions), data
         except (sqlite3.Error, TypeError, ValueError):
             return None
 
@@ -317,13 +304,9 @@ def trials_of(journal: JournalReader) -> pd.DataFrame:
     first, last = ["trial", "how", "t"], ["state", *outcomes, *variances, "reason"]
     between = [name for name in frame.columns if name not in (*first, *last)]
     frame = frame.reindex(columns=[*first, *between, *last])
-    numbers = [*outcomes, *variances, *([] if labels.time else ["t"])]
-    for parameters, kind in ((labels.actions, "action_"), (labels.contexts, "context_")):
-        if parameters is None:
-            numbers += [name for name in between if name.startswith(kind)]
-    known = set(labels.columns(0, 0))
-    numbers = [name for name in numbers if name not in known]
-    return frame.astype(dict.fromkeys(numbers, float))
+    kept = {"trial", "how", "state", "reason", *labels.columns(0, 0)}
+    kept |= {"t"} if labels.time else set()
+    return frame.astype({name: float for name in frame.columns if name not in kept})
 
 
 def _read_meta(connection: sqlite3.Connection) -> dict[str, str]:

@@ -54,7 +54,7 @@ def replay(optimizer: Optimizer, events: Sequence[tuple[int, Event]], progress: 
     """
     sink = RecordedActions(optimizer.search_space)
     calls = list(_calls(events))
-    steps = patient_progress_bar(calls, len(calls), "Replaying", shown=progress)
+    steps = patient_progress_bar(calls, "Replaying", shown=progress)
     optimizer._event_sink = sink
     optimizer._takes_numbers = True
     try:

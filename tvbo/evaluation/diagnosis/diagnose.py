@@ -61,7 +61,7 @@ def diagnose(
     """
     run = recorded_run(source, optimizer)
     name, counts = type(run.optimizer).__name__, run.counts()
-    steps = patient_progress_bar(run.records, len(run.records), "Replaying", shown=progress)
+    steps = patient_progress_bar(run.records, "Replaying", shown=progress)
     try:
         with closing(steps):
             trials, num_differing = _repeated(run.optimizer, steps)
