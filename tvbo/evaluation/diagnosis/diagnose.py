@@ -9,18 +9,18 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from botorch.models.model import Model
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from tvbo.acquisition.thompson import DrawnValues
 from tvbo.evaluation.diagnosis.calibration import PredictedTrial
 from tvbo.evaluation.diagnosis.diagnosis import Diagnosis
 from tvbo.evaluation.diagnosis.recorded_run import (
     DiagnosisError,
     Source,
     recorded_run,
+    trial_counts,
 )
+from tvbo.evaluation.history import History
 from tvbo.fit.drift import describe_form, half_life
 from tvbo.kernels import TemporalKernel
 from tvbo.models import TimeVaryingGP
@@ -59,72 +59,51 @@ def diagnose(
     Example:
         >>> print(diagnose("run.db"))
     """
-    run = recorded_run(source, optimizer)
-    name, counts = type(run.optimizer).__name__, run.counts()
-    steps = patient_progress_bar(run.records, "Replaying", shown=progress)
+    started, records, messages = recorded_run(source, optimizer)
+    steps = patient_progress_bar(records, "Replaying", shown=progress)
     try:
         with closing(steps):
-            trials, num_differing = _repeated(run.optimizer, steps)
+            trials, num_differing = _repeated(started, steps)
     except Exception as error:  # Any error: what was recorded by other code may not be repeated.
         raise DiagnosisError(
             f"Expected a run that this code can repeat. Got {type(error).__name__}: {error}"
         ) from error
     if not trials:
         raise DiagnosisError("Expected a run in which a trial was asked. Got none.")
-    messages = list(run.messages)
     if early := sum(not trial.is_fitted for trial in trials):
         messages.append(f"{early} trials were asked before the first fit, and are not judged.")
-    if attached := sum(record.kind == "attach" for record in run.records):
+    if attached := sum(record.kind == "attach" for record in records):
         messages.append(f"{attached} trials were attached: no prediction was made of them.")
-    rounds = [run.rounds[trial.prediction.trial_id] for trial in trials] if run.rounds else []
-    # Without a history, there are no rounds to compare with.
-    pairs = zip(trials, rounds, strict=False)
-    if others := sum(trial.model_size != r.model_size for trial, r in pairs):
-        messages.append(
-            f"In {others} of {len(trials)} rounds the model held another number of observations "
-            "than the history says: the figures are approximate."
-        )
+    seconds = None
+    if isinstance(source, History):
+        rounds = [source.round_of(trial.prediction.trial_id) for trial in trials]
+        seconds = torch.tensor([r.ask_seconds for r in rounds], dtype=torch.float64)
+        pairs = zip(trials, rounds, strict=True)
+        if others := sum(trial.model_size != r.model_size for trial, r in pairs):
+            messages.append(
+                f"In {others} of {len(trials)} rounds the model held another number of "
+                "observations than the history says: the figures are approximate."
+            )
+    else:
+        messages.append("How long asks took was not recorded.")
     if num_differing:
         messages.append(
             f"Retention judged {num_differing} trials otherwise than was recorded: the figures are "
             "approximate."
         )
-    seconds = torch.tensor([r.ask_seconds for r in rounds], dtype=torch.float64)
-    if not rounds:
-        messages.append("How long asks took was not recorded.")
-    return Diagnosis(name, trials, counts, seconds if rounds else None, messages)
-
-
-class Script:
-    """Chooses the recorded action, in place of an acquisition and of the actions that fill space.
-
-    Attributes:
-        X: The action to choose next, ``1 x d``.
-    """
-
-    X: Tensor
-
-    def __call__(self, model: Model, *_: object) -> DrawnValues:
-        """Return an acquisition function whose best action is the recorded one."""
-        return DrawnValues(model, self.X, self.X.new_zeros(1))
-
-    def next(self, *_: object) -> Tensor:
-        """Return the recorded action."""
-        return self.X
+    return Diagnosis(type(started).__name__, trials, trial_counts(records), seconds, messages)
 
 
 def _repeated(optimizer: GPOptimizer, records: Iterable[Event]) -> tuple[list[PredictedTrial], int]:
-    """Make the calls of a run again, without choosing actions again.
+    """Make the calls of a run again, with the recorded action as the only one to choose.
 
     The optimizer is modified. Its fits, its retention and its stand-ins for pending trials are made
-    again. What the acquisition drew from the generator is not drawn.
+    again.
 
     Returns:
         The trials that were asked, and how many trials retention judged otherwise than recorded.
     """
     optimizer._takes_numbers = True
-    optimizer.acquisition = script = Script()
-    optimizer._space_filling = script  # type: ignore[assignment]
     asked: dict[int, PredictedTrial] = {}
     opened: dict[int, Trial] = {}
     num_told = num_differing = 0
@@ -135,17 +114,17 @@ def _repeated(optimizer: GPOptimizer, records: Iterable[Event]) -> tuple[list[Pr
         trial: Any = opened.get(number, number)
         match given.kind:
             case "ask" | "attach":
-                script.X = torch.tensor([given.X], dtype=torch.float64)
+                X = torch.tensor([given.X], dtype=torch.float64)
                 context, trial = as_tensor(given.context), None
                 if given.kind == "ask":
-                    trial = optimizer.ask(given.t, context)
+                    trial = optimizer.ask(given.t, context, choices=X)
                     asked[number] = _predicted(optimizer, trial, number, num_told)
                     judged = trial.informative, trial.skipped
                     num_differing += judged != (given.informative, given.skipped)
                     if given.skipped and not trial.skipped:
                         optimizer.expire(trial)
                 if trial is None or (trial.skipped and not given.skipped):
-                    trial = optimizer.attach(script.X, given.t, context)
+                    trial = optimizer.attach(X, given.t, context)
                 opened[number] = trial
             case "tell":
                 num_told += 1

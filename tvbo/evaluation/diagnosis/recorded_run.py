@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 import math
 import operator
+from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tvbo.evaluation.history import History, Round
+from tvbo.evaluation.history import History
 from tvbo.fit.model_fitter import ModelFitter
 from tvbo.optimizers import GPOptimizer, Optimizer, OutcomeModel
 from tvbo.optimizers.posterior_state import PosteriorState
@@ -29,35 +29,24 @@ class DiagnosisError(ValueError):
     """A run that cannot be diagnosed."""
 
 
-@dataclass(frozen=True)
-class RecordedRun:
-    """A run that can be repeated.
+RecordedRun = tuple[GPOptimizer, list[Event], list[str]]
+"""A run that can be repeated: an optimizer in the state before the first call, to be modified
+freely; the calls, in order; and what is to be known of the figures."""
 
-    Args:
-        optimizer: In the state before the first of the records; to be modified freely.
-        records: The calls, in order.
-        rounds: The rounds of a history, by trial; empty where there is none.
-        messages: What is to be known of the figures.
+
+def trial_counts(records: Sequence[Event]) -> dict[str, int]:
+    """Return the number of trials by state: told, open, failed, expired, skipped, discarded.
+
+    Discarded are trials, with or without an outcome, which does not enter the model.
     """
-
-    optimizer: GPOptimizer
-    records: list[Event]
-    rounds: dict[int, Round] = field(default_factory=dict)
-    messages: list[str] = field(default_factory=list)
-
-    def counts(self) -> dict[str, int]:
-        """Return the number of trials by state: told, open, failed, expired, skipped, discarded.
-
-        Discarded are trials, with or without an outcome, which does not enter the model.
-        """
-        opened = {r.trial_id: r for r in self.records if r.kind in OPENING}
-        ended = [ENDINGS[r.kind] for r in self.records if r.kind in ENDINGS]
-        counts = {state: ended.count(state) for state in ENDINGS.values()}
-        counts["skipped"] = sum(r.skipped for r in opened.values())
-        counts["discarded"] = sum(not r.informative and not r.skipped for r in opened.values())
-        before = {r.trial_id for r in self.records if r.kind in ENDINGS} - opened.keys()
-        counts["open"] = len(opened) + len(before) - counts["skipped"] - len(ended)
-        return counts
+    opened = {r.trial_id: r for r in records if r.kind in OPENING}
+    ended = {r.trial_id: ENDINGS[r.kind] for r in records if r.kind in ENDINGS}
+    states = list(ended.values())
+    counts = {state: states.count(state) for state in ENDINGS.values()}
+    counts["skipped"] = sum(r.skipped for r in opened.values())
+    counts["discarded"] = sum(not r.informative and not r.skipped for r in opened.values())
+    counts["open"] = len(opened.keys() - ended.keys()) - counts["skipped"]
+    return counts
 
 
 def recorded_run(source: Source, optimizer: Optimizer | None) -> RecordedRun:
@@ -78,7 +67,7 @@ def recorded_run(source: Source, optimizer: Optimizer | None) -> RecordedRun:
                 "Expected the optimizer of the run, or one with its settings, beside a history. "
                 "Got none."
             )
-        return _of_history(source, _unused(optimizer))
+        return _unused(optimizer), _calls(source), []
     if not isinstance(source, Optimizer):
         return _of_journal(Path(source), optimizer)
     sink = source._event_sink
@@ -97,10 +86,10 @@ def _of_journal(path: Path, like: Optimizer | None) -> RecordedRun:
                 f"The journal is damaged: {journal.damage}. Its first {journal.num_good} records "
                 "are good, and what is said here is of these."
             )
-    return RecordedRun(_checked(start), records, messages=messages)
+    return _checked(start), records, messages
 
 
-def _of_history(history: History, optimizer: GPOptimizer) -> RecordedRun:
+def _calls(history: History) -> list[Event]:
     """Return the calls of a history: the ends of trials are placed by the asks before them."""
     kinds: dict[str, Any] = {status: kind for kind, status in ENDINGS.items()}
     placed: list[tuple[int, bool, Event]] = []
@@ -113,8 +102,7 @@ def _of_history(history: History, optimizer: GPOptimizer) -> RecordedRun:
             Y, Yvar = (r.reward,) if told else (), () if r.variance is None else (r.variance,)
             end = Event.of(kinds[r.status], r.trial, Y, Yvar, "" if told else r.reason or r.status)
             placed.append((r.ended_after, False, end))
-    records = [record for *_, record in sorted(placed, key=operator.itemgetter(0, 1))]
-    return RecordedRun(optimizer, records, {r.trial.id: r for r in history.rounds})
+    return [record for *_, record in sorted(placed, key=operator.itemgetter(0, 1))]
 
 
 def _of_observations(optimizer: Optimizer) -> RecordedRun:
@@ -143,14 +131,13 @@ def _of_observations(optimizer: Optimizer) -> RecordedRun:
     ]
     if (dropped := optimizer.trial_log.num_told - len(held)) > 0:
         messages.append(f"{dropped} outcomes are no longer held, and are not seen here.")
-    return RecordedRun(_unused(optimizer), records, messages=messages)
+    return _unused(optimizer), records, messages
 
 
 def _unused(optimizer: Optimizer) -> GPOptimizer:
     """Return an optimizer with the same settings that was not yet in use."""
     used = _checked(optimizer)
-    made: GPOptimizer = deepcopy(used) if used.num_trials == 0 else _made_again(used)
-    return made
+    return deepcopy(used) if used.num_trials == 0 else _checked(_made_again(used))
 
 
 def _checked(optimizer: object) -> GPOptimizer:
