@@ -67,16 +67,13 @@ class RandomDelay:
     def __call__(self, trial: Trial) -> float:
         """Return the time until the outcome of a trial arrives; infinite if it never does."""
         while len(self._drawn) < trial.id:
-            delay, is_lost = self._draw(), self._losses.random() < self.loss_probability
+            if hasattr(self.distribution, "rvs"):
+                source = np.random.default_rng(draw_seed(self.generator))
+                delay = float(self.distribution.rvs(random_state=source))
+            else:
+                delay = float(self.distribution(self.generator))
+            if not delay >= 0:
+                raise InputDataError(f"Expected delays >= 0. Got {delay} from {self.distribution}.")
+            is_lost = self._losses.random() < self.loss_probability
             self._drawn.append(math.inf if is_lost else delay)
         return self._drawn[trial.id - 1]
-
-    def _draw(self) -> float:
-        if hasattr(self.distribution, "rvs"):
-            source = np.random.default_rng(draw_seed(self.generator))
-            delay = float(self.distribution.rvs(random_state=source))
-        else:
-            delay = float(self.distribution(self.generator))
-        if not delay >= 0:
-            raise InputDataError(f"Expected delays >= 0. Got {delay} from {self.distribution}.")
-        return delay

@@ -135,9 +135,7 @@ def evaluate_by_worker(
     """
     try:
         if begun is not None:
-            # A run that is over has removed where to say so.
-            with suppress(OSError):
-                begun()
+            begun()
         return evaluate(function, pickle.loads(trial))
     except KeyboardInterrupt:
         return KeyboardInterrupt()
@@ -167,6 +165,7 @@ class Evaluation:
     Args:
         trial: The trial, with the context of its round.
         future: Done once the evaluation has ended.
+        mark: File that is touched when the evaluation begins, if that is told.
         submitted: When it was submitted.
         begun: When its evaluation was seen to have begun, if it has.
         ended: When its evaluation ended, if it has.
@@ -175,6 +174,7 @@ class Evaluation:
 
     trial: Trial
     future: Future[Any]
+    mark: Path | None = None
     submitted: float = field(default_factory=time.perf_counter)
     begun: float | None = None
     ended: float | None = None
@@ -241,16 +241,26 @@ class Workers:
             )
         check_count(max_pending=max_pending)
         if isinstance(executor, ProcessPoolExecutor):
-            _check_pickles(function)
+            try:
+                pickle.dumps(function)
+            except (pickle.PicklingError, AttributeError, TypeError) as error:
+                raise TypeError(
+                    "Expected an objective that can be sent to other processes, such as a function "
+                    f"of a module. Got {function!r}: {error}."
+                ) from error
         self.max_pending = max_pending
         self.timeout = timeout
         self._executor = executor
         self._function = function
         self._client = _dask_client(executor)
-        self._beginnings: _Beginnings | None = None
+        # Of files that say when evaluations began: workers touch them; those of Dask have it done.
+        self._marks: tempfile.TemporaryDirectory[str] | None = None
         is_local = isinstance(executor, ThreadPoolExecutor | ProcessPoolExecutor)
         if timeout is not None and (is_local or self._client is not None):
-            self._beginnings = _Beginnings(self._client)
+            self._marks = tempfile.TemporaryDirectory(prefix="tvbo-", ignore_cleanup_errors=True)
+            if self._client is not None:
+                topic = self._marks.name
+                self._client.subscribe_topic(topic, lambda event: _mark(Path(event[1])))
         self._held: dict[int, Evaluation] = {}
         self._newest_sign = time.perf_counter()
         self._is_silent = False
@@ -271,13 +281,16 @@ class Workers:
 
     def submit(self, trial: Trial) -> None:
         """Have a trial evaluated by a worker."""
-        begun = None if self._beginnings is None else self._beginnings.mark(trial.id)
+        begun = mark = None
+        if self._marks is not None:
+            mark = Path(self._marks.name, str(trial.id))
+            begun = partial(_mark if self._client is None else _mark_from_dask, mark)
         # Bytes, since a tensor as it is would pass through shared memory of its own.
         future = self._executor.submit(
             evaluate_by_worker, self._function, pickle.dumps(trial), begun
         )
-        evaluation = self._held[trial.id] = Evaluation(trial, future)
-        if self._beginnings is None:
+        evaluation = self._held[trial.id] = Evaluation(trial, future, mark)
+        if mark is None:
             evaluation.begun = evaluation.submitted
         self._newest_sign = evaluation.submitted
         future.add_done_callback(lambda _: self._note(evaluation))
@@ -313,14 +326,13 @@ class Workers:
                 yield evaluation
         if self.timeout is None:
             return
-        if self._beginnings is not None:
-            for evaluation in self.awaited:
-                if (begun := self._beginnings.seen(evaluation.trial.id)) is not None:
-                    # The clock of files is coarse.
-                    evaluation.begun = max(begun, evaluation.submitted)
-                    self._newest_sign = max(begun, self._newest_sign)
-        now = time.perf_counter()
+        now, wall = time.perf_counter(), time.time()
         for evaluation in self.awaited:
+            if evaluation.mark is not None and evaluation.mark.exists():
+                begun = evaluation.mark.stat().st_mtime + now - wall
+                # The clock of files is coarse.
+                evaluation.begun = max(begun, evaluation.submitted)
+                self._newest_sign = max(begun, self._newest_sign)
             if evaluation.begun is not None and now - evaluation.begun >= self.timeout:
                 evaluation.is_overdue = True
                 self._newest_sign = now
@@ -342,8 +354,10 @@ class Workers:
         withdrawn = self.awaited
         for evaluation in withdrawn:
             evaluation.future.cancel()
-        if self._beginnings is not None:
-            self._beginnings.close()
+        if self._marks is not None:
+            if self._client is not None and self._client.status == "running":
+                self._client.unsubscribe_topic(self._marks.name)
+            self._marks.cleanup()
         return withdrawn
 
     def _note(self, evaluation: Evaluation) -> None:
@@ -379,45 +393,6 @@ class Workers:
             if len(begun) < len(awaited):
                 waits.append(self.timeout / LOOKS_PER_TIMEOUT)
         return max(0.0, min(waits)) if waits else None
-
-
-class _Beginnings:
-    """When evaluations began: workers touch a file; those of a Dask cluster let us do it.
-
-    Args:
-        client: Client of the Dask cluster; None for workers of this machine.
-    """
-
-    def __init__(self, client: Any | None):
-        self._client = client
-        self._folder = tempfile.TemporaryDirectory(prefix="tvbo-", ignore_cleanup_errors=True)
-        if client is not None:
-            client.subscribe_topic(self._folder.name, lambda event: self.mark_here(event[1]))
-
-    def mark(self, trial_id: int) -> Callable[[], None]:
-        """Return what a worker calls when it begins with a trial."""
-        if self._client is None:
-            return self._file(trial_id).touch
-        return partial(_log_event, self._folder.name, trial_id)
-
-    def mark_here(self, trial_id: int) -> None:
-        """Note that a worker of the cluster has begun; not once the run is over."""
-        with suppress(OSError):
-            self._file(trial_id).touch()
-
-    def seen(self, trial_id: int) -> float | None:
-        """Return when a trial was begun last, if it was, on the clock ``time.perf_counter``."""
-        file = self._file(trial_id)
-        return file.stat().st_mtime + time.perf_counter() - time.time() if file.exists() else None
-
-    def close(self) -> None:
-        """Remove the files."""
-        if self._client is not None and self._client.status == "running":
-            self._client.unsubscribe_topic(self._folder.name)
-        self._folder.cleanup()
-
-    def _file(self, trial_id: int) -> Path:
-        return Path(self._folder.name, str(trial_id))
 
 
 @contextmanager
@@ -477,10 +452,16 @@ def dask_executor(address: str, timeout: float = CONNECT_SECONDS) -> Iterator[Ex
             executor.shutdown(wait=False)
 
 
-def _log_event(topic: str, trial_id: int) -> None:
+def _mark(file: Path) -> None:
+    """Touch a file, to say that an evaluation has begun; not once the run is over."""
+    with suppress(OSError):
+        file.touch()
+
+
+def _mark_from_dask(file: Path) -> None:
     from distributed import get_worker
 
-    get_worker().log_event(topic, trial_id)
+    get_worker().log_event(str(file.parent), str(file))
 
 
 def _dask_client(executor: Executor) -> Any | None:
@@ -488,14 +469,3 @@ def _dask_client(executor: Executor) -> Any | None:
     module = sys.modules.get("distributed.cfexecutor")
     is_dask = module is not None and isinstance(executor, module.ClientExecutor)
     return executor._client if is_dask else None  # type: ignore[attr-defined]
-
-
-def _check_pickles(function: TrialFunction) -> None:
-    """Raise unless a function can be sent to other processes."""
-    try:
-        pickle.dumps(function)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise TypeError(
-            "Expected an objective that can be sent to other processes, such as a function of a "
-            f"module. Got {function!r}: {error}."
-        ) from error
