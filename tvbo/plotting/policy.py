@@ -50,28 +50,19 @@ def plot_policy(
             not drawn), or shapes disagree.
         ValueError: if there are not as many labels as coordinates.
     """
-    if optimal_value is not None and optimal_value.shape != policy.mean.shape:
-        raise BotorchTensorDimensionError(
-            f"Expected optimal_value of shape {tuple(policy.mean.shape)}. "
-            f"Got optimal_value.shape={tuple(optimal_value.shape)}."
-        )
-    figure, axes = policy_panels(policy, labels, context_label, optimal, bounds, value_label)
+    figure, axes = policy_panels(
+        policy, labels, context_label, optimal, bounds, value_label, optimal_value
+    )
     order = policy.contexts[:, 0].argsort()
     context, mean = policy.contexts[order, 0], policy.mean[order]
     best = [None] * len(labels) if optimal is None else [*optimal.mT]
     width = 2 * policy.standard_deviation[order]
     band: dict[str, Any] = {"alpha": 0.25, "label": "± 2 standard deviations"}
     draw_band(axes[-1], context, mean, width, COLORS[0], **band)
-    marker = "o" if len(policy) <= MAX_MARKED else None
-    style: dict[str, Any] = {
-        "color": COLORS[0],
-        "linewidth": 1.8,
-        "marker": marker,
-        "markersize": 3.5,
-    }
+    line = "o-" if len(policy) <= MAX_MARKED else "-"
     chosen = [*policy.X.mT, policy.mean]
     for ax, values, known in zip(axes, chosen, [*best, optimal_value], strict=True):
-        ax.plot(context, values[order], label="policy", **style)
+        ax.plot(context, values[order], line, color=COLORS[0], markersize=3.5, label="policy")
         if known is not None:
             ax.plot(context, known[order], "k--", linewidth=1.3, label="optimum")
     legend_outside(axes[-1])
@@ -85,6 +76,7 @@ def policy_panels(
     optimal: Tensor | None,
     bounds: Tensor | None,
     value_label: str,
+    optimal_value: Tensor | None = None,
 ) -> tuple[Figure, list[Axes]]:
     """Return a figure with a panel for each coordinate of the action and one for the value.
 
@@ -96,6 +88,7 @@ def policy_panels(
     expected = {
         "policy.contexts": (policy.contexts, (m, 1)),
         "optimal": (optimal, (m, d)),
+        "optimal_value": (optimal_value, (m,)),
         "bounds": (bounds, (2, d)),
     }
     for name, (given, shape) in expected.items():

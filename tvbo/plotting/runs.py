@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tvbo.plotting.figure import COLORS, new_figure
-from tvbo.terminal import visible
+from tvbo.plotting.figure import COLORS, finish_axes, new_figure
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,18 +37,12 @@ def plot_run(trials: pd.DataFrame, title: str = "", outcome: str = "outcome") ->
     observed = trials[(trials.state == "told") & trials.t.notna()].sort_values("t", kind="stable")
     noise = observed[f"{outcome}_variance"] ** 0.5
     if noise.notna().any():
-        style: dict[str, Any] = {
-            "fmt": "none",
-            "color": TOLD,
-            "alpha": 0.4,
-            "label": "± noise as observed",
-        }
-        ax.errorbar(observed.t, observed[outcome], noise, **style)
+        bars = ax.errorbar(observed.t, observed[outcome], noise, fmt="none", color=TOLD, alpha=0.4)
+        bars.set_label("± noise as observed")
     ax.plot(observed.t, observed[outcome], "o", color=TOLD, markersize=3.5, label="told")
     recent = observed[outcome].rolling(NEWEST, min_periods=1).mean()
     ax.plot(observed.t, recent, color=MEAN, label=f"mean of the newest {NEWEST}")
-    ax.set_ylabel(visible(outcome))
-    ax.grid(alpha=0.3)
+    finish_axes(ax, "", outcome, plain=True)
     if len(observed):
         ax.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3, frameon=False, fontsize=9)
     else:
@@ -63,6 +56,5 @@ def plot_run(trials: pd.DataFrame, title: str = "", outcome: str = "outcome") ->
         others.plot(times[state], places, marker, color=color, markersize=6, markerfacecolor=face)
     others.set_yticks(range(len(shown)), [f"{state} ({len(times[state])})" for state in shown])
     others.set_ylim(len(shown) - 0.4, -0.6)
-    others.grid(alpha=0.3, axis="x")
-    others.set_xlabel("time of the trial")
+    finish_axes(others, "time of the trial", "")
     return figure
