@@ -207,7 +207,7 @@ class Stream:
         self.pending, self.expected = self.pending[:, places], self.expected[places]
         self.cross, self.covar = self.cross[places], self.covar[places][:, places]
 
-    def root(self, places: Places) -> Array:
+    def root(self, places: Places | slice) -> Array:
         """Return the Cholesky factor of the covariance of pending outcomes, ``q x q``.
 
         Raises:
@@ -226,12 +226,12 @@ class Stream:
         check_uncertain(np.square(root.diagonal()), prior)
         return root
 
-    def tell(self, places: Places, events: Array) -> None:
+    def tell(self, places: Places | slice, events: Array) -> None:
         """Take in what came of pending trials, ``4 x q``, in place of these.
 
         Each becomes a row: covariances of the states with its innovation.
         """
-        if len(places) == 0:
+        if events.size == 0:
             return
         root, p = self.root(places), len(self.expected)
         V, z = _solved(root, self.cross[places]), _solved(root, events[2] - self.expected[places])
@@ -752,7 +752,8 @@ class StreamingGP(OneOutputModel):
             part = events[:, start : start + BLOCK_EVENTS]
             self._make_room(stream, part.shape[-1])
             (told,) = (~np.isnan(part[2])).nonzero()
-            places = len(stream.expected) + told
+            p = len(stream.expected)
+            places = p + told if p > 0 or len(told) < part.shape[-1] else slice(None)
             self._open(stream, part)
             stream.tell(places, part[:, told])
         if k > 0 and len(stream.expected) > 0:
