@@ -110,7 +110,8 @@ class Calibration:
     @property
     def coverage(self) -> float:
         """Share of the outcomes within the central 95 % band of their prediction."""
-        return self._is_covered.double().mean().item()
+        limit = float(ndtri(0.5 + BAND / 2))
+        return (self.z.abs() <= limit).double().mean().item()
 
     @property
     def coverage_interval(self) -> tuple[float, float]:
@@ -118,14 +119,13 @@ class Calibration:
 
         (0, 1) without outcomes.
         """
-        return binomial_interval(self.coverage, self.num_independent)
-
-    @property
-    def coverage_without_outliers(self) -> tuple[float, tuple[float, float]]:
-        """The coverage of the other outcomes, and its interval."""
-        usual = self.z.abs() <= self.outlier_limit
-        covered = self._is_covered[usual].double().mean().item()
-        return covered, binomial_interval(covered, int(self.independent[usual].sum()))
+        share, n = self.coverage, self.num_independent
+        if n == 0:
+            return 0.0, 1.0
+        k, tail = share * n, (1 - BAND) / 2
+        low = 0.0 if k == 0 else float(betaincinv(k, n - k + 1, tail))
+        high = 1.0 if share == 1 else float(betaincinv(k + 1, n - k, 1 - tail))
+        return low, high
 
     @property
     def mean(self) -> float:
@@ -169,20 +169,6 @@ class Calibration:
         return [trial for trial in self.trials if abs(trial.z) > self.outlier_limit]
 
     @property
-    def _is_covered(self) -> Tensor:
-        return self.z.abs() <= float(ndtri(0.5 + BAND / 2))
-
-
-def binomial_interval(share: float, n: int) -> tuple[float, float]:
-    """Return the 95 % interval for a probability (Clopper, Pearson, 1934).
-
-    Args:
-        share: Share of successes.
-        n: Number of independent trials.
-    """
-    if n == 0 or math.isnan(share):
-        return 0.0, 1.0
-    k, tail = share * n, (1 - BAND) / 2
-    low = 0.0 if k == 0 else float(betaincinv(k, n - k + 1, tail))
-    high = 1.0 if share == 1 else float(betaincinv(k + 1, n - k, 1 - tail))
-    return low, high
+    def without_outliers(self) -> Calibration:
+        """That of the other trials."""
+        return Calibration([trial for trial in self.trials if abs(trial.z) <= self.outlier_limit])

@@ -119,9 +119,10 @@ def _width(calibration: Calibration) -> list[str]:
         if deviation > most and not calibration.outliers:
             return [f"{errors}, by chance at most {most:.2f}: the model is too sure."]
         return []
-    rest, (_, rest_high) = calibration.coverage_without_outliers
-    if rest_high >= BAND and len(calibration.outliers) <= MANY * len(calibration):
-        return [f"{covers}, {100 * rest:.0f} % without outliers: these are what it misses."]
+    rest = calibration.without_outliers
+    if rest.coverage_interval[1] >= BAND and len(rest) >= (1 - MANY) * len(calibration):
+        share = f"{100 * rest.coverage:.0f} % without outliers"
+        return [f"{covers}, {share}: these are what it misses."]
     if calibration.lag_correlation > _chance(calibration):
         return [f"{covers}: the drift is faster than the model believes."]
     return [
