@@ -188,11 +188,6 @@ class TrialProgress:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
-    @property
-    def is_shown(self) -> bool:
-        """Whether anybody sees it."""
-        return self._shown and (self._bar.console.is_terminal or self._bar.console.is_jupyter)
-
     def show(self, ended: int, counts: Mapping[str, int], newest: str = "") -> None:
         """Show how many trials of the run have ended, and how many there are by status.
 

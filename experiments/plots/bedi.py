@@ -10,7 +10,7 @@ from torch import Tensor
 
 from experiments.claims import Reproduction
 from tvbo.plotting.figure import new_figure
-from tvbo.plotting.regret import draw_means, start_axes
+from tvbo.plotting.regret import draw_means
 
 PANEL_WIDTH, PANEL_HEIGHT = 3.3, 2.4
 
@@ -71,7 +71,7 @@ def plot_compression(
         ax.set_ylabel(text)
     axes[0, 0].set_yscale("log")
     axes[2, 0].set_yscale("log")
-    start_axes(axes[1, 0])
+    axes[1, 0].set(xlim=(1, None), ylim=(0, None))
     figure.legend(
         *axes[2, 0].get_legend_handles_labels(), frameon=False, ncols=3, loc="outside lower center"
     )

@@ -12,7 +12,7 @@ from experiments.claims import Reproduction
 from experiments.krause.fig2_claims import worst_gap
 from experiments.plots.regret import plot_regret_panels
 from tvbo.plotting.figure import new_figure
-from tvbo.plotting.regret import draw_means, plot_average_regret, start_axes
+from tvbo.plotting.regret import draw_means, plot_average_regret
 
 
 def plot_molecules(result: Reproduction) -> Figure:
@@ -63,7 +63,7 @@ def plot_tasks(
     for (title, regret), (left, right) in zip(panels.items(), axes, strict=True):
         _draw_average_regret(left, regret, tasks, unit)
         draw_means(right, gaps[title])
-        start_axes(right)
+        right.set(xlim=(1, None), ylim=(0, None))
         right.set_xlabel("trial of each task")
         right.set_ylabel(f"largest gap ({unit})" if unit else "largest gap")
         left.set_title(f"(a) {title}", fontsize=10)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from tvbo.plotting.figure import COLORS, draw_band, finish_axes, legend_above, new_figure
-from tvbo.plotting.regret import draw_means, running_mean, start_axes
+from tvbo.plotting.regret import draw_means, running_mean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,7 +51,7 @@ def plot_regret_panels(
             axes[index].tick_params(labelbottom=True)
     # Limits are set at the end, since setting one limit of shared axes fixes the other.
     for ax in axes[:1] if shared_axes else axes[: len(panels)]:
-        start_axes(ax)
+        ax.set(xlim=(1, None), ylim=(0, None))
     for ax in axes[len(panels) :]:
         ax.set_visible(False)
     figure.supylabel(_with_unit("average regret", unit), fontsize=10)

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from experiments.claims import Reproduction
 from tvbo.plotting.figure import algorithm_styles, draw_band, name_lines, new_figure
-from tvbo.plotting.regret import start_axes
 
 PANEL_WIDTH, PANEL_HEIGHT = 5.6, 4.6
 
@@ -52,7 +51,7 @@ def plot_cumulative_regret(panels: Mapping[str, Mapping[str, Tensor]]) -> Figure
         ax.grid(alpha=0.3)
         ax.set_title(title, fontsize=10)
         ax.set_xlabel("round")
-        start_axes(ax)
+        ax.set(xlim=(1, None), ylim=(0, None))
         ax.set_xlim(right=rounds[-1])
         name_lines(ax, width=28, fontsize=8)
     axes[0].set_ylabel("cumulative regret $R_t$")

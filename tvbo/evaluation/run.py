@@ -16,9 +16,8 @@ from dataclasses import replace
 from itertools import islice
 from statistics import fmean
 from types import FrameType
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
-import torch
 from botorch.exceptions.errors import InputDataError
 from torch import Tensor
 
@@ -35,7 +34,7 @@ from tvbo.evaluation.evaluations import (
     type_and_text,
 )
 from tvbo.evaluation.history import History, Round
-from tvbo.optimizers import GPOptimizer, Optimizer, Trial
+from tvbo.optimizers import Optimizer, Trial
 from tvbo.spaces.observations import check_finite
 from tvbo.terminal import TrialProgress, visible
 from tvbo.test_functions.base import DriftingProblem
@@ -303,7 +302,7 @@ class _Run:
                         tell_arrived(max(last + rounding, t - rounding))
                         last = t
                         trial, _ = self._ask(t, context)
-                    self._show_newest()
+                    self._show()
                     if trial.skipped:
                         continue
                     under_way, started = trial, time.perf_counter()
@@ -370,7 +369,7 @@ class _Run:
                         self._workers.wait()
                     with uninterrupted():
                         self._step()
-                    self._show_newest()
+                    self._show()
             except BrokenExecutor as error:
                 self._stop(error)
                 open_ids = [trial.id for trial in self._optimizer.open_trials]
@@ -535,29 +534,13 @@ class _Run:
             try:
                 yield
             finally:
-                self._show("")
+                self._newest_outcome = ""
+                self._show()
 
-    def _show_newest(self) -> None:
-        """Show the newest outcome, what was expected of the newest trial, and the drift."""
-        self._show(self._describe_newest() if self._bar.is_shown else "")
-
-    def _show(self, words: str) -> None:
-        self._bar.show(self.history.num_ended - self._ended_before, self.history.counts, words)
-
-    def _describe_newest(self) -> str:
-        words, optimizer = [self._newest_outcome], self._optimizer
-        model = optimizer.model if isinstance(optimizer, GPOptimizer) else None
-        if model is not None:
-            trial = self.history.rounds[-1].trial
-            context = trial.context if optimizer.layout.num_contexts else None
-            with torch.no_grad():
-                posterior: Any = model.posterior(optimizer.layout.rows(trial.X, trial.t, context))
-            mean, deviation = posterior.mean.item(), posterior.variance.clamp_min(0).sqrt().item()
-            mean = -mean if optimizer.minimize else mean
-            words.append(f"expected {mean:.4g} ± {1.96 * deviation:.2g}")
-            rate = getattr(model, "forgetting_rate", None)
-            words.append("" if rate is None else f"ε {float(rate):.2g}")
-        return ", ".join(filter(None, words))
+    def _show(self) -> None:
+        """Show how many trials have ended, and the newest outcome."""
+        ended = self.history.num_ended - self._ended_before
+        self._bar.show(ended, self.history.counts, self._newest_outcome)
 
 
 def _contexts(

@@ -10,6 +10,7 @@ import torch
 from scipy.interpolate import PchipInterpolator
 from torch import Tensor
 
+from tvbo.kernels.temporal import decay_exponent
 from tvbo.logs import DriftFit
 from tvbo.plotting.figure import COLORS, finish_axes, new_figure
 
@@ -43,8 +44,7 @@ def plot_drift_fit(fit: DriftFit) -> Figure:
     lag = torch.linspace(0, 4 * fit.half_life if has_half_life else 1.0, 200, dtype=torch.float64)
 
     def correlation(rate: float) -> Tensor:
-        # By log1p, since 1 - rate is 1 for a rate below 1e-16, which matters for long lags.
-        return (lag == 0).double() if rate == 1 else torch.exp(0.5 * lag * math.log1p(-rate))
+        return torch.exp(lag * decay_exponent(torch.tensor(rate, dtype=torch.float64)))
 
     right.plot(lag, correlation(fit.forgetting_rate), color=COLORS[1])
     right.fill_between(lag, correlation(low), correlation(high), color=COLORS[0], alpha=0.15)

@@ -35,7 +35,7 @@ def plot_average_regret(
     if ax is None:
         ax = new_figure().subplots()
     draw_means(ax, {name: running_mean(rows) for name, rows in regret.items()})
-    start_axes(ax)
+    ax.set(xlim=(1, None), ylim=(0, None))
     finish_axes(ax, time_label, f"average regret ({unit})" if unit else "average regret")
     legend_above(ax)
     return ax
@@ -65,9 +65,3 @@ def draw_means(ax: Axes, curves: Mapping[str, Tensor], first: int = 1) -> None:
         if len(rows) > 1:
             draw_band(ax, rounds, mean, rows.std(dim=0) / len(rows) ** 0.5, color)
     ax.grid(alpha=0.3)
-
-
-def start_axes(ax: Axes) -> None:
-    """Set the lower limits of the axes: round 1, regret 0."""
-    ax.set_ylim(bottom=0)
-    ax.set_xlim(left=1)

@@ -155,18 +155,15 @@ class EventReset(Admission):
         self._ignored_until = max(self._newest, _order(prediction))
         if self.statistic == 0:
             self._rise_began = prediction.t
-        move = self.step if self._is_outside(prediction, Y) else -1
-        self.statistic = max(0, self.statistic + move)
+        # Where the predictive variance is 0, the band has no width but for rounding.
+        half_width = self._limit * math.sqrt(prediction.variance + prediction.noise_variance)
+        least = ROUNDING * max(abs(Y), abs(prediction.mean))
+        is_outside = abs(Y - prediction.mean) > max(half_width, least)
+        self.statistic = max(0, self.statistic + (self.step if is_outside else -1))
         if self.statistic >= self.threshold:
             self.alarms.append(prediction.t)
             self.since = self._rise_began
             self.statistic = 0
-
-    def _is_outside(self, prediction: Prediction, Y: float) -> bool:
-        # Where the predictive variance is 0, the band has no width but for rounding.
-        half_width = self._limit * math.sqrt(prediction.variance + prediction.noise_variance)
-        least = ROUNDING * max(abs(Y), abs(prediction.mean))
-        return abs(Y - prediction.mean) > max(half_width, least)
 
     def __repr__(self) -> str:
         return (
