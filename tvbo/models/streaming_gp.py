@@ -721,10 +721,9 @@ class StreamingGP(OneOutputModel):
                 f"Expected the batch shape {tuple(self._batch_shape)}, and of X that or none. "
                 f"Got {[tuple(each.shape) for each in (X, *given.values())]}."
             )
-        new = np.full((b, 4, q), math.nan)
+        new = np.empty((b, 4, q))
         new[:, 0], new[:, 1] = index.reshape(b, q), time.reshape(b, q)
-        if Y is not None:
-            new[:, 2] = read["Y"].reshape(b, q)
+        new[:, 2] = math.nan if Y is None else read["Y"].reshape(b, q)
         if self.mean_module is not None:
             mean = torch.as_tensor(self._prior_mean(self._rows_at(self._as_tensor(new))))
             new[:, 2] -= mean.numpy(force=True)
