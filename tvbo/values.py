@@ -131,30 +131,28 @@ def _no_real_numbers(name: str, got: str) -> InputDataError:
 
 def check_positive(**values: float) -> None:
     """Raise unless every value is positive and finite; the keywords are their names."""
-    for name, value in values.items():
-        if not 0 < value < math.inf:
-            raise ValueError(f"Expected {name} > 0 and finite. Got {value}.")
+    _check(values, "> 0 and finite", lambda value: 0 < value < math.inf)
 
 
 def check_not_negative(**values: float) -> None:
     """Raise unless every value is at least 0 and finite."""
-    for name, value in values.items():
-        if not 0 <= value < math.inf:
-            raise ValueError(f"Expected {name} >= 0 and finite. Got {value}.")
+    _check(values, ">= 0 and finite", lambda value: 0 <= value < math.inf)
 
 
 def check_count(**values: int) -> None:
     """Raise unless every value is a whole number, at least 1."""
-    for name, value in values.items():
-        if not 1 <= value < math.inf or value != int(value):
-            raise ValueError(f"Expected {name} to be a whole number >= 1. Got {value}.")
+    _check(values, "to be a whole number >= 1", lambda n: 1 <= n < math.inf and n == int(n))
 
 
 def check_probability(**values: float) -> None:
     """Raise unless every value lies in (0, 1)."""
+    _check(values, "in (0, 1)", lambda value: 0 < value < 1)
+
+
+def _check(values: Mapping[str, float], wanted: str, is_good: Callable[[float], bool]) -> None:
     for name, value in values.items():
-        if not 0 < value < 1:
-            raise ValueError(f"Expected {name} in (0, 1). Got {value}.")
+        if not is_good(value):
+            raise ValueError(f"Expected {name} {wanted}. Got {value}.")
 
 
 class Named(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from tvbo.models import EnsembleGP
 from tvbo.models.scale import marginals, outcome_scale
 from tvbo.optimizers import GPOptimizer, OutcomeModel, Recommendation
 from tvbo.storage import JournalReader
-from tvbo.storage.event import OPENING, Event
+from tvbo.storage.event import Event
 
 WEEK = timedelta(days=7)
 """Span of the trials to look at, where times have a unit."""
@@ -25,18 +26,6 @@ NEWEST = 20
 
 BAND = 1.96
 """Standard deviations on each side of a mean that hold 95 %."""
-
-
-def told_of(journal: JournalReader) -> list[Event]:
-    """Return the trials that have an outcome, each with its outcomes, in the order of telling."""
-    opened = {each.trial_id: each for each in journal.open_before}
-    observed = []
-    for _, event in journal.events():
-        if event.kind in OPENING:
-            opened[event.trial_id] = event
-        elif event.kind == "tell" and event.trial_id in opened:
-            observed.append(replace(opened.pop(event.trial_id), Y=event.Y))
-    return observed
 
 
 def recent_outcomes(
@@ -67,7 +56,9 @@ def recent_outcomes(
         prediction, and ``mean_error``, outcome less prediction; and ``change``, by how much the
         expected outcome of the recommended action has moved since then.
     """
-    observed, scale = told_of(journal), optimizer.time_scale
+    told = [replace(event, Y=end.Y) for event, end in journal.trials() if event and end and end.Y]
+    observed = sorted(told, key=attrgetter("t"))
+    scale = optimizer.time_scale
     if scale is None:
         observed = observed[-NEWEST:]
     else:
@@ -77,7 +68,7 @@ def recent_outcomes(
     if not observed:
         return {"told": 0}
     if scale is None:
-        t, since = max(each.t for each in observed), min(each.t for each in observed)
+        t, since = observed[-1].t, observed[0].t
     stamp = plain(optimizer.labels.stamp(since))
     found: dict[str, Any] = {"told": len(observed), "since": stamp}
     names = optimizer.labels.outcomes or ("",)

@@ -227,15 +227,14 @@ class Labels:
 
     def columns(self, num_actions: int, num_contexts: int) -> list[str]:
         """Return the columns of actions and contexts in a table."""
-        actions = None if self.actions is None else self.actions.names
-        contexts = None if self.contexts is None else self.contexts.names
-        return _or_numbered(actions, contexts, num_actions, num_contexts)
+        actions = self.actions.names if self.actions else _numbered("action", num_actions)
+        contexts = self.contexts.names if self.contexts else _numbered("context", num_contexts)
+        return actions + contexts
 
     def feature_names(self, num_actions: int, num_contexts: int) -> list[str]:
         """Return the names of the columns of a model's row but time."""
-        actions = None if self.actions is None else self.actions.column_names
-        contexts = None if self.contexts is None else self.contexts.column_names
-        names = _or_numbered(actions, contexts, num_actions, num_contexts)
+        names = self.actions.column_names if self.actions else _numbered("action", num_actions)
+        names += self.contexts.column_names if self.contexts else _numbered("context", num_contexts)
         return names[: num_actions + num_contexts]
 
     def to_json(self) -> dict[str, Any]:
@@ -360,15 +359,9 @@ def _by_name(parameters: Parameters | None, row: Tensor, kind: str) -> dict[str,
     """Return the values of an action or a context by name, numbered where they have none."""
     if parameters is not None:
         return parameters.decode(row)
-    return {f"{kind}_{i}": x for i, x in enumerate(row.reshape(-1).tolist())}
+    values = row.reshape(-1).tolist()
+    return dict(zip(_numbered(kind, len(values)), values, strict=True))
 
 
-def _or_numbered(
-    actions: list[str] | None, contexts: list[str] | None, num_actions: int, num_contexts: int
-) -> list[str]:
-    """Return names of actions and contexts, numbered where they have none."""
-    if actions is None:
-        actions = [f"action_{i}" for i in range(num_actions)]
-    if contexts is None:
-        contexts = [f"context_{i}" for i in range(num_contexts)]
-    return actions + contexts
+def _numbered(kind: str, number: int) -> list[str]:
+    return [f"{kind}_{i}" for i in range(number)]
