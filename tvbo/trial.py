@@ -98,11 +98,9 @@ class Trial:
 
     def asks_the_same(self, other: Trial) -> bool:
         """Whether another trial has the same action, time and context."""
-        if self.context is None or other.context is None:
-            same_context = self.context is other.context
-        else:
-            same_context = torch.equal(self.context, other.context)
-        return self.t == other.t and same_context and torch.equal(self.X, other.X)
+        one, two = self.context, other.context
+        same = one is two if one is None or two is None else torch.equal(one, two)
+        return self.t == other.t and same and torch.equal(self.X, other.X)
 
     def to_row(self) -> dict[str, Any]:
         """Its number, time, action and context, by column of a table."""

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from tvbo.cli.app import short
 from tvbo.cli.options import plain
 from tvbo.models import EnsembleGP
 from tvbo.models.scale import marginals, outcome_scale
@@ -90,26 +89,6 @@ def recent_outcomes(
                 values["change"] = sign * (later - before)
         found |= {name: values} if name else values
     return found
-
-
-def describe(found: dict[str, Any]) -> str:
-    """Return what :func:`recent_outcomes` found as text, part by part for each outcome."""
-    if found["told"] == 0:
-        return "no outcome"
-    several = {name: each for name, each in found.items() if isinstance(each, dict)}
-    texts = [f"{found['told']} outcomes since {short(found['since'])}"]
-    for name, values in (several or {"": found}).items():
-        text = f"{name} mean {values['mean']:.6g}".strip()
-        if values.get("predicted"):
-            text += (
-                f", {values['in_band']} of {values['predicted']} within the 95 % band of what "
-                f"those before predict, mean error {values['mean_error']:.3g}"
-            )
-        if "change" in values:
-            moved = f"{values['change']:.3g}"
-            text += f", the expected outcome of the recommended action moved by {moved}"
-        texts.append(text)
-    return "; ".join(texts)
 
 
 def _predicted(

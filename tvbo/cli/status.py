@@ -12,13 +12,23 @@ import typer
 
 from tvbo.cli.app import Run, note, print_rows, print_values
 from tvbo.cli.options import As, Context, Time, context_of, plain, time_of
-from tvbo.cli.recent import describe, recent_outcomes
+from tvbo.cli.recent import recent_outcomes
 from tvbo.cli.space_file import optimizer_of_run
 from tvbo.optimizers import GPOptimizer, Recommendation
 from tvbo.storage import JournalReader
 
-LATELY = ("last_week", "newest")
-"""Recent outcomes: of the last week, or without a unit of time the newest outcomes."""
+TABLES = {
+    "last_week": "Outcomes of the last week",
+    "newest": "Newest outcomes",
+    "open_trials": "Open trials",
+    "front": "The best compromises now",
+}
+"""Titles of what is printed in a table of its own."""
+
+CAPTION = (
+    "in_band: within the 95 % band of what those before predict. mean_error: outcome less "
+    "prediction. change: of the expected outcome of what is recommended."
+)
 
 
 def status(run: Run, context: Context = None, t: Time = None, as_json: As = False) -> None:
@@ -31,16 +41,17 @@ def status(run: Run, context: Context = None, t: Time = None, as_json: As = Fals
     if as_json:
         typer.echo(json.dumps(found))
         return
-    tables = {"open_trials": "Open trials", "front": "The best compromises now"}
-    values = {
-        name.replace("_", " "): describe(value) if name in LATELY else value
-        for name, value in found.items()
-        if name not in tables
-    }
+    values = {n.replace("_", " "): value for n, value in found.items() if n not in TABLES}
     print_values(run.name, values)
-    for name, title in tables.items():
-        if rows := found.get(name):
+    for name, title in TABLES.items():
+        if (rows := found.get(name)) and isinstance(rows, list):
             print_rows(title, rows)
+        elif rows:
+            # Of several outcomes, each has its values under its name.
+            each = {n: value for n, value in rows.items() if isinstance(value, dict)}
+            shared = {n: value for n, value in rows.items() if n not in each}
+            lines = [{"outcome": n} | shared | value for n, value in each.items()] or [shared]
+            print_rows(title, lines, CAPTION)
     if optimizer.contexts is not None and not context:
         note("what is recommended depends on the context: give --context NAME=VALUE.")
 

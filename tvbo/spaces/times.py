@@ -102,24 +102,18 @@ def round_unit(gaps: pd.Series) -> str:
     """Return a unit of time for timestamps with these gaps.
 
     It is the median gap where nine tenths of them are multiples of it, as in a log at even times
-    with holes, or else the round unit nearest to it.
+    with holes, in the largest unit that divides it, such as ``5min``, or else the round unit
+    nearest to it.
     """
     import pandas as pd
 
     median = gaps.median()
     if (gaps % median == pd.Timedelta(0)).mean() >= 0.9:
-        return _short(median)
+        units = ("D", "h", "min", "s", "ms", "us", "ns")
+        unit = next(unit for unit in units if median % pd.Timedelta(f"1{unit}") == pd.Timedelta(0))
+        return f"{median // pd.Timedelta(f'1{unit}')}{unit}"
     ratios = [abs(np.log(pd.Timedelta(unit) / median)) for unit in ROUND_UNITS]
     return ROUND_UNITS[int(np.argmin(ratios))]
-
-
-def _short(gap: pd.Timedelta) -> str:
-    """Format a gap in the largest unit that divides it, such as ``5min``."""
-    import pandas as pd
-
-    units = ("D", "h", "min", "s", "ms", "us", "ns")
-    unit = next(unit for unit in units if gap % pd.Timedelta(f"1{unit}") == pd.Timedelta(0))
-    return f"{gap // pd.Timedelta(f'1{unit}')}{unit}"
 
 
 def parse_timedelta(name: str, text: str) -> pd.Timedelta:

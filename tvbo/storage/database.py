@@ -172,7 +172,7 @@ def open_to_read(path: Path) -> tuple[sqlite3.Connection, str | None]:
         A connection, and damage that SQLite reports at once, as text.
 
     Raises:
-        JournalError: as :func:`check_is_journal`.
+        JournalError: if it is no journal of a known version, damaged or not, saying what instead.
     """
     if not os.path.isfile(path):  # Unlike Path.is_file, False also for a name that is too long.
         raise JournalError(f"Expected a journal. Got {path}, which is no file.")
@@ -195,16 +195,6 @@ def open_to_read(path: Path) -> tuple[sqlite3.Connection, str | None]:
             f"Expected a journal. Got {path}, which is no journal of tvbo: {error}."
         ) from error
     return connection, damage
-
-
-def check_is_journal(path: Path) -> None:
-    """Raise unless a file is a journal of a known version, damaged or not.
-
-    Raises:
-        JournalError: saying what the file is instead.
-    """
-    connection, _ = open_to_read(path)
-    connection.close()
 
 
 def _check_header(path: Path, connection: sqlite3.Connection) -> None:

@@ -13,9 +13,9 @@ from tvbo.storage.create import released_on_error, write_session
 from tvbo.storage.database import (
     DamagedJournalWarning,
     JournalError,
-    check_is_journal,
     connect,
     lock_for_writing,
+    open_to_read,
 )
 from tvbo.storage.reader import JournalReader
 from tvbo.storage.replay import replay
@@ -60,7 +60,8 @@ def open_journal(
     if read_only:
         with JournalReader(path) as journal:
             return _restore(journal, like, progress, allow_damage=True)[0]
-    check_is_journal(path)
+    # Before a lock is made beside what is no journal.
+    open_to_read(path)[0].close()
     with released_on_error(path) as resources:
         resources.callback((lock := lock_for_writing(path, wait)).release)
         with JournalReader(path) as journal:

@@ -35,9 +35,6 @@ EVERY = 256
 BYTES_PER_EVENT = 2**16
 """A large state is stored more rarely, so that it costs no more bytes than these per event."""
 
-LARGEST = 2**29
-"""Bytes; a larger state is not stored, since SQLite takes no more than twice that in one value."""
-
 
 class JournalWriter(EventSink):
     """The sink of a journal.
@@ -122,7 +119,11 @@ class JournalWriter(EventSink):
             if not is_part:
                 self._connection.execute("BEGIN IMMEDIATE")
                 self._check_newest()
-            self._insert(events)
+            for event in events:
+                row = event.to_row()
+                self._seq += 1
+                self._checksum = chained(self._checksum, self._seq, row)
+                self._connection.execute(INSERT, (self._seq, *row, time.time(), self._checksum))
             yield
             if not is_part:
                 self._connection.execute("COMMIT")
@@ -151,8 +152,6 @@ class JournalWriter(EventSink):
         try:
             data, _ = to_bytes(self._optimizer)
             self._interval = max(EVERY, len(data) // BYTES_PER_EVENT)
-            if len(data) > LARGEST:
-                return
             row = (self._seq, self._checksum, current_versions(), data, digest_of(data))
             self._connection.execute("BEGIN IMMEDIATE")
             self._connection.execute("DELETE FROM snapshot")
@@ -209,13 +208,6 @@ class JournalWriter(EventSink):
                 f"Expected {self.path} as this process left it, with {self._seq} events. Got "
                 f"{seq}, or another newest one: another process wrote meanwhile."
             )
-
-    def _insert(self, events: tuple[Event, ...]) -> None:
-        for event in events:
-            row = event.to_row()
-            self._seq += 1
-            self._checksum = chained(self._checksum, self._seq, row)
-            self._connection.execute(INSERT, (self._seq, *row, time.time(), self._checksum))
 
     def _end(self, how: str) -> None:
         if self._ended is not None:
