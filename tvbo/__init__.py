@@ -39,28 +39,22 @@ __all__ = [
 ]
 
 # Imported at first use, as in BoTorch, whose models and optimizers take most of the time.
-_MODULES = {
-    "DriftFit": "tvbo.logs",
-    "History": "tvbo.evaluation",
-    "Optimizer": "tvbo.optimizers",
-    "Trial": "tvbo.optimizers",
-    "backtest": "tvbo.evaluation",
-    "fit_drift": "tvbo.logs",
-    "fit_panel": "tvbo.logs",
-    "recipes": "tvbo.recipes",
-    "run": "tvbo.evaluation",
-    "run_async": "tvbo.evaluation",
+_NAMES = {
+    "tvbo.evaluation": ("History", "backtest", "run", "run_async"),
+    "tvbo.logs": ("DriftFit", "fit_drift", "fit_panel"),
+    "tvbo.optimizers": ("Optimizer", "Trial"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = import_module(_MODULES[name])
-    # Of these names, "recipes" is a module itself.
-    value = globals()[name] = module if name == "recipes" else getattr(module, name)
-    return value
+    if name == "recipes":
+        return import_module("tvbo.recipes")
+    for module, names in _NAMES.items():
+        if name in names:
+            value = globals()[name] = getattr(import_module(module), name)
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULES})
+    return sorted({*globals(), *__all__})

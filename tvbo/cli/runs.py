@@ -89,7 +89,7 @@ def _print_summary(journal: JournalReader, trials: pd.DataFrame) -> None:
         "optimizer": _class_name(journal),
         "search space": journal.meta.get("search space", "unknown"),
         "contexts": journal.meta.get("contexts", "unknown"),
-        "begun": _date(journal.sessions[0].opened_at if journal.sessions else None),
+        "begun": _date(journal.sessions[0][1] if journal.sessions else None),
         "last event": _date(journal.written_at),
         "opened for writing": f"{len(journal.sessions)} times",
         "events": f"{journal.num_good}",

@@ -356,20 +356,18 @@ def make_search_space(
             "Expected 'refuse' for what is outside, or of bounds without names 'clip' or 'extend'. "
             f"Got {outside!r}."
         )
-    if isinstance(choices, Mapping | Parameters):
-        parameters = Parameters.of(choices)
-        return FiniteSpace(parameters.combinations(), parameters, name)
     if choices is not None and is_frame(choices):
         parameters = Parameters.of_table(choices)
         return FiniteSpace(parameters.encode_table(choices), parameters, name)
-    if choices is not None:
-        return FiniteSpace(cast("Tensor", choices), name=name)
-    if not isinstance(bounds, Mapping | Parameters):
-        return Box(cast("Bounds", bounds), name=name, outside=outside)
-    parameters = Parameters.of(bounds)
-    if parameters.is_continuous:
+    given = choices if bounds is None else bounds
+    if not isinstance(given, Mapping | Parameters):
+        if bounds is None:
+            return FiniteSpace(cast("Tensor", given), name=name)
+        return Box(cast("Bounds", given), name=name, outside=outside)
+    parameters = Parameters.of(given)
+    if bounds is not None and parameters.is_continuous:
         return Box(parameters.bounds, parameters, name)
-    if name == "action" and parameters.count <= MOST_COMBINATIONS:
+    if bounds is None or (name == "action" and parameters.count <= MOST_COMBINATIONS):
         return FiniteSpace(parameters.combinations(), parameters, name)
     return MixedSpace(parameters, name)
 

@@ -9,7 +9,7 @@ from inspect import signature
 from math import isclose
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, MethodType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,9 +18,6 @@ from torch.nn import Module
 
 from tvbo.storage.database import JournalError
 from tvbo.values import shortened
-
-if TYPE_CHECKING:
-    from tvbo.optimizers import Optimizer
 
 ROUNDING = 1e-9
 """Relative difference of settings that another processor may have rounded otherwise."""
@@ -34,7 +31,7 @@ LEAVES = (type, FunctionType, BuiltinFunctionType, Tensor, np.ndarray, np.generi
 """Types that are compared whole."""
 
 
-def check_compatibility(recorded: Optimizer, given: Optimizer, path: Path) -> None:
+def check_compatibility(recorded: object, given: object, path: Path) -> None:
     """Raise if two optimizers differ in class, problem, settings or seed.
 
     Their trials, what they learned and how much they drew from their generators is not compared.
@@ -56,10 +53,11 @@ def check_compatibility(recorded: Optimizer, given: Optimizer, path: Path) -> No
             f"{error}, in {path}."
         ) from error
     if difference is not None:
-        name, one, two = difference
+        name, *both = difference
+        one, two = (shortened(repr(each)) for each in both)
         raise OtherSettingsError(
             f"Expected a journal of this problem and these settings. Got {path}, which differs in "
-            f"{name or 'class'}: it has {_words(one)}, where {_words(two)} was given."
+            f"{name or 'class'}: it has {one}, where {two} was given."
         )
 
 
@@ -149,13 +147,3 @@ def _equal(one: Any, two: Any) -> bool:
         # Of a class without settings: the types are the same.
         return not isinstance(one, FunctionType | BuiltinFunctionType) or one is two
     return bool(one == two)
-
-
-def _words(value: Any) -> str:
-    if isinstance(value, Tensor):
-        value = value.tolist() if value.numel() <= 12 else f"{tuple(value.shape)} {value.flatten()}"
-    elif isinstance(value, type | FunctionType):
-        value = value.__qualname__
-    elif type(value).__repr__ is object.__repr__ or isinstance(value, Module):
-        value = type(value).__name__
-    return shortened(value if isinstance(value, str) else repr(value))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,19 +35,6 @@ ANY_LENGTH = ("units", "space")
 """Entries of that table that may be longer."""
 
 
-@dataclass(frozen=True)
-class Session:
-    """A time during which a journal was open for writing.
-
-    Args:
-        after: Number of events before it.
-        opened_at: When it began, in seconds of Unix time.
-    """
-
-    after: int
-    opened_at: float
-
-
 class JournalReader:
     """Reads a journal up to its last good record; a context manager.
 
@@ -59,7 +45,8 @@ class JournalReader:
         meta: Description of the optimizer, by name.
         labels: Names of parameters, and the unit of time.
         minimize: Whether smaller outcomes are better.
-        sessions: When the journal was open for writing, oldest first.
+        sessions: When the journal was opened for writing, oldest first: the number of events before
+            that, and the time in seconds of Unix time.
         open_before: The trials that were open when recording began; none if the start is damaged.
         num_good: Number of records up to the first damaged one.
         checksum: Checksum of the last good record.
@@ -178,8 +165,8 @@ class JournalReader:
             self._damaged(found)
             self._connection = connect_to_read(self.path, allow_damage=True)
 
-    def _read_sessions(self) -> list[Session]:
-        sessions: list[Session] = []
+    def _read_sessions(self) -> list[tuple[int, float]]:
+        sessions: list[tuple[int, float]] = []
         newest = 0
         with self._damage_noted("its sessions"):
             rows = self._connection.execute(
@@ -190,7 +177,7 @@ class JournalReader:
                 if number <= newest or type(after) is not int or not _is_time(opened_at):
                     raise ValueError(f"session {number} is none")
                 newest = number
-                sessions.append(Session(after, opened_at))
+                sessions.append((after, opened_at))
             return sessions
         return []
 

@@ -7,7 +7,7 @@ import pickle
 from collections.abc import Mapping
 from importlib.metadata import version
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from gpytorch.models import ExactGP
@@ -16,9 +16,6 @@ from torch.nn import Module
 from torch.storage import TypedStorage
 
 from tvbo.storage.database import JournalError
-
-if TYPE_CHECKING:
-    from tvbo.optimizers import Optimizer
 
 GPYTORCH = ("constraints", "kernels", "likelihoods", "means", "priors")
 CLASSES_FROM = (
@@ -63,7 +60,7 @@ class StateError(JournalError):
     """An optimizer that cannot be stored, or bytes that are not one's."""
 
 
-def to_bytes(optimizer: Optimizer) -> tuple[bytes, Held]:
+def to_bytes(optimizer: object) -> tuple[bytes, Held]:
     """Return an optimizer without its journal as bytes, and the classes and functions it holds.
 
     Tensors that share memory go on sharing it.
@@ -92,7 +89,7 @@ def to_bytes(optimizer: Optimizer) -> tuple[bytes, Held]:
     return made.getvalue(), pickler.held
 
 
-def from_bytes(data: bytes, held: Held | None) -> Optimizer:
+def from_bytes(data: bytes, held: Held | None) -> Any:
     """Return the optimizer that :func:`to_bytes` made bytes of.
 
     Args:
@@ -106,10 +103,9 @@ def from_bytes(data: bytes, held: Held | None) -> Optimizer:
     try:
         found = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
         file = io.BytesIO(found["graph"].numpy().tobytes())
-        made: Optimizer = _Unpickler(file, found["storages"], held).load()
+        return _Unpickler(file, found["storages"], held).load()
     except Exception as error:  # Any error: the bytes may be forged, and unpickling may run code.
         raise StateError(f"{type(error).__name__}: {error}") from error
-    return made
 
 
 def current_versions() -> str:
