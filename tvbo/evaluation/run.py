@@ -288,44 +288,38 @@ class _Run:
         # Sums such as 0.7 + 0.1 and 0.8 are one time, whichever way they are rounded.
         rounding = SAME_TIME * max(abs(t) for t, _ in rounds)
         coming: list[tuple[float, int, Trial, Outcome | EvaluationError, float]] = []
-        under_way: Trial | None = None
 
         def tell_arrived(until: float) -> None:
             while coming and coming[0][0] <= until:
                 self._close(*heapq.heappop(coming)[2:])
 
-        last, started = -math.inf, 0.0
+        last = -math.inf
         with self._shown():
-            try:
-                for t, context in rounds:
-                    with uninterrupted():
-                        tell_arrived(max(last + rounding, t - rounding))
-                        last = t
-                        trial, _ = self._ask(t, context)
-                    self._show()
-                    if trial.skipped:
-                        continue
-                    under_way, started = trial, time.perf_counter()
-                    outcome: Outcome | EvaluationError
-                    try:
-                        outcome = evaluate(self._function, trial)
-                    except Exception as error:
-                        if not self._fails_on_error:
-                            raise
-                        outcome = EvaluationError(type_and_text(error))
-                    seconds = time.perf_counter() - started
-                    late = float(delay(trial) if callable(delay) else delay)
-                    if not late >= 0:
-                        raise ValueError(f"Expected a delay >= 0. Got {late} for trial {trial.id}.")
-                    heapq.heappush(coming, (trial.t + late, trial.id, trial, outcome, seconds))
-                    under_way = None
+            for t, context in rounds:
                 with uninterrupted():
-                    tell_arrived(last + rounding)
-            finally:
-                for _, _, trial, _, seconds in coming:
+                    tell_arrived(max(last + rounding, t - rounding))
+                    last = t
+                    trial, _ = self._ask(t, context)
+                self._show()
+                if trial.skipped:
+                    continue
+                started = time.perf_counter()
+                outcome: Outcome | EvaluationError
+                try:
+                    outcome = evaluate(self._function, trial)
+                except Exception as error:
+                    if not self._fails_on_error:
+                        raise
+                    outcome = EvaluationError(type_and_text(error))
+                finally:
+                    seconds = time.perf_counter() - started
                     self.history.end(trial, "open", seconds)
-                if under_way is not None:
-                    self.history.end(under_way, "open", time.perf_counter() - started)
+                late = float(delay(trial) if callable(delay) else delay)
+                if not late >= 0:
+                    raise ValueError(f"Expected a delay >= 0. Got {late} for trial {trial.id}.")
+                heapq.heappush(coming, (trial.t + late, trial.id, trial, outcome, seconds))
+            with uninterrupted():
+                tell_arrived(last + rounding)
 
     def evaluate_on(
         self,
@@ -370,16 +364,15 @@ class _Run:
                     with uninterrupted():
                         self._step()
                     self._show()
-            except BrokenExecutor as error:
+            except BaseException as error:
                 self._stop(error)
+                if not isinstance(error, BrokenExecutor):
+                    raise
                 open_ids = [trial.id for trial in self._optimizer.open_trials]
                 raise BrokenExecutor(
                     f"The executor broke: {visible(str(error))} Trials {open_ids} are open; "
                     "run_async with the same optimizer and another executor begins with them."
                 ) from error
-            except BaseException as error:
-                self._stop(error)
-                raise
         self._workers.close()
 
     def _ask(self, t: float | None, context: Tensor | None) -> tuple[Trial, float]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -50,7 +50,7 @@ def plot_diagnosis(diagnosis: Diagnosis, title: str = "") -> Figure:
     finish_axes(pit, "probability of a smaller outcome", "outcomes")
     lives = frame.half_life.where(frame.fitted)
     by_form = {form: lives.where(frame.form == form) for form in frame.form.unique()}
-    _draw_series(half_life, by_form, "half-life of correlation", ("o", "s", "^", "v", "D"))
+    _draw_series(half_life, by_form, "half-life of correlation")
     scales, spreads = frame.filter(regex="^lengthscale"), frame.filter(regex="_deviation$")
     lengthscales = {name.removeprefix("lengthscale_"): each for name, each in scales.items()}
     _draw_series(lengths, lengthscales, "length-scale")
@@ -82,21 +82,16 @@ def _draw_errors(ax: Axes, frame: pd.DataFrame, calibration: Calibration) -> Non
     finish_axes(ax, "round", "error, in predictive deviations")
 
 
-def _draw_series(
-    ax: Axes, values: Mapping[str, pd.Series], label: str, markers: Sequence[str] = ()
-) -> None:
-    """Draw values by round: marks if there are markers, else lines.
+def _draw_series(ax: Axes, values: Mapping[str, pd.Series], label: str) -> None:
+    """Draw values by round.
 
     The axis begins at zero, or is logarithmic where values span orders of magnitude.
     """
-    for i, (name, color) in enumerate(zip(values, COLORS, strict=False)):
-        if not np.isfinite(values[name]).any():
-            continue
-        style: dict[str, Any] = (
-            {"marker": markers[i], "linestyle": "", "markersize": 3} if markers else {}
-        )
-        words = visible(name).replace("_", " ")
-        ax.plot(values[name], color=color, label=words, linewidth=1.4, **style)
+    for name, color in zip(values, COLORS, strict=False):
+        if np.isfinite(values[name]).any():
+            words = visible(name).replace("_", " ")
+            # A form of drift may have single rounds, of which a line alone would show none.
+            ax.plot(values[name], ".-", color=color, label=words, linewidth=1.4, markersize=4)
     finish_axes(ax, "round", label)
     shown = np.array(list(values.values()))
     positive = shown[np.isfinite(shown) & (shown > 0)]
