@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tvbo.evaluation.diagnosis.calibration import Calibration, PredictedTrial
-from tvbo.evaluation.diagnosis.findings import facts, findings, verdict
+from tvbo.evaluation.diagnosis.findings import FEWEST, facts, findings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,7 +46,7 @@ class Diagnosis:
     @cached_property
     def findings(self) -> list[str]:
         """What casts doubt on the model, one sentence each."""
-        return findings(self.trials, self.calibration, self.counts)
+        return list(findings(self.trials, self.calibration, self.counts))
 
     def sentences(self) -> list[str]:
         """Return what the figures say: the findings, or that there are none, then facts.
@@ -54,11 +54,15 @@ class Diagnosis:
         Each test of a finding errs in at most some 5 % of the runs of a right model.
         """
         seconds = [] if self.ask_seconds is None else self.ask_seconds.tolist()
-        return [
-            *self.findings,
-            *verdict(self.calibration, self.findings),
-            *facts(self.trials, self.calibration, self.counts, seconds),
-        ]
+        sentences, judged = list(self.findings), self.calibration
+        if judged.num_independent < FEWEST:
+            sentences.append(
+                f"{judged.num_independent} independent outcomes of the fitted model are too few to "
+                f"judge it: {FEWEST} or more are."
+            )
+        elif not sentences:
+            sentences.append(f"Nothing stands out in {len(judged)} outcomes.")
+        return sentences + list(facts(self.trials, judged, self.counts, seconds))
 
     def to_frame(self) -> pd.DataFrame:
         """Return a row per trial: prediction, outcome, error, model size, hyperparameters.
