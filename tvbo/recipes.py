@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from inspect import signature
 from numbers import Real
-from typing import Literal, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack
 
 import torch
 from botorch.acquisition import AcquisitionFunction
@@ -68,6 +68,12 @@ with twice as many, at half the time."""
 MAX_PAIRS = 5000
 """Pairs of action and context up to which a streaming posterior holds them all: its memory and a
 round's work grow with their number."""
+
+OPTIONS_OF_FITS = (
+    *("covar_module", "temporal_kernel", "noise_variance", "mean_module", "likelihood", "refit"),
+    *("structure", "action_kernel", "context_kernel"),
+)
+"""Options with which hyperparameters are learned."""
 
 NEGLIGIBLE_WEIGHT = 1e-12
 """Weight at which an observation is discarded where no hyperparameter is ever learned."""
@@ -554,14 +560,9 @@ def _build(
         admission: The recipe's own rule for which outcomes are admitted, after ``retention``.
         has_contexts: Whether the model is one of action and context.
     """
-    given: ContextualGPOptions = {**options}
-    _check_names(recipe, given, ContextualGPOptions if has_contexts else GPOptions)
-    goals = Goals.of(
-        given.get("objectives"),
-        given.get("constraints"),
-        given.get("minimize"),
-        given.get("min_feasibility"),
-    )
+    _check_names(recipe, options, ContextualGPOptions if has_contexts else GPOptions)
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    goals = Goals.of(*map(given.get, ("objectives", "constraints", "minimize", "min_feasibility")))
     search_space = make_search_space(given.get("bounds"), given.get("choices"))
     contexts = _context_space(given, search_space) if has_contexts else None
     spaces = [each for each in (search_space, contexts) if each is not None]
@@ -577,24 +578,15 @@ def _build(
         fitter = ModelFitter(
             layout,
             torch.cat([each.bounds for each in spaces], dim=-1),
-            covar_module=given.get("covar_module"),
             forgetting_rate=forgetting_rate,
-            temporal_kernel=given.get("temporal_kernel"),
-            noise_variance=given.get("noise_variance"),
-            mean_module=given.get("mean_module"),
-            likelihood=given.get("likelihood"),
-            refit=given.get("refit"),
-            structure=given.get("structure") or "product",
-            action_kernel=given.get("action_kernel"),
-            context_kernel=given.get("context_kernel"),
             widths=[width for each in spaces for width in each.widths],
+            **{name: given[name] for name in OPTIONS_OF_FITS if name in given},
         )
         kept = retention or _stale_cutoff(fitter)
         if admission is not None:
             kept = admission if kept is None else kept & admission
         state = _posterior_state(fitter, search_space, contexts)
         models.append(OutcomeModel(state, kept, is_objective=place < goals.num_objectives))
-    initial = given.get("initial")
     return GPOptimizer(
         search_space,
         models,
@@ -602,10 +594,10 @@ def _build(
         generator=given.get("generator"),
         contexts=contexts,
         pending=given.get("pending"),
-        initial=fitter.num_initial() if initial is None else initial,
+        initial=given.get("initial", fitter.num_initial()),
         goals=goals,
         time_scale=_time_scale(given),
-        failures=given.get("failures") or "learn",
+        failures=given.get("failures", "learn"),
     )
 
 
@@ -616,7 +608,7 @@ def _check_names(recipe: str, options: LoopOptions, known: type[LoopOptions]) ->
         raise TypeError(f"Expected an option of {recipe}. Got {name!r}{did_you_mean(name, names)}")
 
 
-def _acquisition(own: Acquisition, options: GPOptions, goals: Goals) -> Acquisition:
+def _acquisition(own: Acquisition, options: Mapping[str, Any], goals: Goals) -> Acquisition:
     """Return the acquisition that is given, or the recipe's own."""
     given, beta = options.get("acquisition"), options.get("beta")
     if given is not None and beta is not None:
@@ -631,7 +623,7 @@ def _acquisition(own: Acquisition, options: GPOptions, goals: Goals) -> Acquisit
     return own if given is None else as_acquisition(given)
 
 
-def _context_space(options: ContextualGPOptions, search_space: SearchSpace) -> SearchSpace:
+def _context_space(options: Mapping[str, Any], search_space: SearchSpace) -> SearchSpace:
     """Return the declared contexts, for which the kernels are made."""
     contexts = make_search_space(
         options.get("context_bounds"),
@@ -659,16 +651,15 @@ def _context_space(options: ContextualGPOptions, search_space: SearchSpace) -> S
     return contexts
 
 
-def _learns_on_box(options: ContextualGPOptions | GPOptions) -> bool:
+def _learns_on_box(options: Mapping[str, Any]) -> bool:
     """Return whether the kernel is learned on a box, for which there are defaults."""
-    given: ContextualGPOptions = {**options}
-    kernels = given.get("temporal_kernel"), given.get("covar_module")
-    parts = given.get("action_kernel"), given.get("context_kernel")
-    has_default = given.get("bounds") is not None and given.get("structure") in (None, "product")
-    return has_default and all(each is None for each in (*kernels, *parts))
+    if options.get("bounds") is None or options.get("structure") not in (None, "product"):
+        return False
+    kernels = ("temporal_kernel", "covar_module", "action_kernel", "context_kernel")
+    return all(options.get(name) is None for name in kernels)
 
 
-def _upper_bound(options: ContextualGPOptions | GPOptions) -> UCB:
+def _upper_bound(options: Mapping[str, Any]) -> UCB:
     """Return UCB with the β given, or the default one."""
     is_default, beta = _learns_on_box(options), options.get("beta")
     default = as_beta_schedule(DEFAULT_BETA) if is_default else LogBeta()
@@ -704,7 +695,7 @@ def _posterior_state(
     return RowState(fitter, tol=NEGLIGIBLE_WEIGHT)
 
 
-def _minimizes(options: LoopOptions) -> bool:
+def _minimizes(options: Mapping[str, Any]) -> bool:
     """Return whether smaller values of the only outcome are better."""
     minimize = options.get("minimize")
     if not isinstance(minimize, bool | None):
@@ -712,7 +703,7 @@ def _minimizes(options: LoopOptions) -> bool:
     return minimize is True
 
 
-def _time_scale(options: LoopOptions) -> TimeScale | None:
+def _time_scale(options: Mapping[str, Any]) -> TimeScale | None:
     """Return the unit of timestamps; None where times are numbers."""
     unit, zone = options.get("time_unit"), options.get("time_zone")
     if unit is None and zone is not None:
