@@ -136,19 +136,13 @@ def connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def connect_to_read(path: Path, allow_damage: bool = False) -> sqlite3.Connection:
-    """Open a journal for reading only; another process may go on writing it.
-
-    Args:
-        path: The journal.
-        allow_damage: Read even a file that is shorter than its header says.
-    """
+def connect_to_read(path: Path) -> sqlite3.Connection:
+    """Open a journal for reading only, damaged or not; another process may go on writing it."""
     uri = path.absolute().as_uri() + "?mode=ro"
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=30)
-    if allow_damage:
+    try:
         # SQLite's documented way to get at what is left of a truncated file.
         connection.execute("PRAGMA writable_schema = ON")
-    try:
         connection.execute("PRAGMA schema_version")
     except sqlite3.OperationalError:
         # Readers share memory in a file beside the journal, which a read-only folder cannot have.
@@ -159,42 +153,35 @@ def connect_to_read(path: Path, allow_damage: bool = False) -> sqlite3.Connectio
         if os.access(path.parent, os.W_OK) or has_unmerged_pages:
             raise
         connection = sqlite3.connect(uri + "&immutable=1", uri=True, isolation_level=None)
+        connection.execute("PRAGMA writable_schema = ON")
     except sqlite3.DatabaseError:
         connection.close()
         raise
     return connection
 
 
-def open_to_read(path: Path) -> tuple[sqlite3.Connection, str | None]:
+def open_to_read(path: Path) -> sqlite3.Connection:
     """Open a file for reading, and check that it is a journal.
-
-    Returns:
-        A connection, and damage that SQLite reports at once, as text.
 
     Raises:
         JournalError: if it is no journal of a known version, damaged or not, saying what instead.
     """
     if not os.path.isfile(path):  # Unlike Path.is_file, False also for a name that is too long.
         raise JournalError(f"Expected a journal. Got {path}, which is no file.")
-    damage = None
     try:
-        try:
-            connection = connect_to_read(path)
-        except sqlite3.OperationalError as error:
-            raise error_of(f"Expected a journal to read. Got {path}: {error}.", error) from error
-        except sqlite3.DatabaseError as error:
-            damage = str(error)
-            connection = connect_to_read(path, allow_damage=True)
+        connection = connect_to_read(path)
         try:
             _check_header(path, connection)
         except BaseException:
             connection.close()
             raise
+    except sqlite3.OperationalError as error:
+        raise error_of(f"Expected a journal to read. Got {path}: {error}.", error) from error
     except sqlite3.DatabaseError as error:
         raise JournalError(
             f"Expected a journal. Got {path}, which is no journal of tvbo: {error}."
         ) from error
-    return connection, damage
+    return connection
 
 
 def _check_header(path: Path, connection: sqlite3.Connection) -> None:

@@ -61,7 +61,7 @@ def open_journal(
         with JournalReader(path) as journal:
             return _restore(journal, like, progress, allow_damage=True)[0]
     # Before a lock is made beside what is no journal.
-    open_to_read(path)[0].close()
+    open_to_read(path).close()
     with released_on_error(path) as resources:
         resources.callback((lock := lock_for_writing(path, wait)).release)
         with JournalReader(path) as journal:

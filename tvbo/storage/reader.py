@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from tvbo.spaces.labels import Labels
-from tvbo.storage.database import EVENT_COLUMNS, JournalError, connect_to_read, open_to_read
+from tvbo.storage.database import EVENT_COLUMNS, JournalError, open_to_read
 from tvbo.storage.event import (
     ENDINGS,
     OPENING,
@@ -61,9 +61,7 @@ class JournalReader:
     def __init__(self, path: str | Path):
         self.path = Path(path)
         self.damage: str | None = None
-        self._connection, damage = open_to_read(self.path)
-        if damage is not None:
-            self._damaged(damage)
+        self._connection = open_to_read(self.path)
         try:
             self._look_for_damage()
             # One transaction, so that what another process writes meanwhile is not seen.
@@ -154,16 +152,12 @@ class JournalReader:
     def _look_for_damage(self) -> None:
         if (lost := damage_of_wal(self.path)) is not None:
             self._damaged(lost)
-        if self.damage is not None:
-            return
         try:
             [found] = self._connection.execute("PRAGMA quick_check(1)").fetchone()
         except sqlite3.DatabaseError as error:
             found = str(error)
         if found != "ok":
-            self._connection.close()
             self._damaged(found)
-            self._connection = connect_to_read(self.path, allow_damage=True)
 
     def _read_sessions(self) -> list[tuple[int, float]]:
         sessions: list[tuple[int, float]] = []
@@ -242,16 +236,14 @@ def read_description(path: Path) -> tuple[dict[str, str], Labels]:
     Raises:
         JournalError: if the file is not a journal, or its description cannot be read.
     """
-    connection, damage = open_to_read(path)
-    try:
-        if damage is not None:
-            raise ValueError(damage)
-        meta = _read_meta(connection)
-        return meta, _read_units(meta)[0]
-    except (sqlite3.Error, ValueError, TypeError) as error:
-        raise JournalError(f"Expected a whole journal. Got {path}, damaged: {error}.") from error
-    finally:
-        connection.close()
+    with closing(open_to_read(path)) as connection:
+        try:
+            meta = _read_meta(connection)
+            return meta, _read_units(meta)[0]
+        except (sqlite3.Error, ValueError, TypeError) as error:
+            raise JournalError(
+                f"Expected a whole journal. Got {path}, damaged: {error}."
+            ) from error
 
 
 def trials_of(journal: JournalReader) -> pd.DataFrame:
