@@ -102,10 +102,8 @@ class EntropyThreshold(Admission):
 
     def admit(self, prediction: Prediction, num_held: int) -> Rejection | None:
         """Reject an outcome whose expected information gain is at most the budget."""
-        if self.budget == 0 or num_held < self.floor:
-            return None
         gain = prediction.information_gain
-        if gain > self.budget:
+        if self.budget == 0 or num_held < self.floor or gain > self.budget:
             return None
         return Rejection(
             f"predicted gain of {gain:.3g} nats is within the budget of {self.budget:.3g}",

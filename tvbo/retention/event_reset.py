@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from statistics import NormalDist
 
-import torch
+import numpy as np
 from botorch.models.model import Model
 from torch import Tensor
 
@@ -124,15 +124,11 @@ class EventReset(Admission):
             ValueError: if ``probability`` lies outside (0, 1).
         """
         check_probability(probability=probability)
+        h, event = self.threshold, self.outside
         # The transition probabilities between statistics without an alarm.
-        transitions = torch.zeros(self.threshold, self.threshold, dtype=torch.float64)
-        for g in range(self.threshold):
-            transitions[g, max(0, g - 1)] += 1 - self.outside
-            if g + self.step < self.threshold:
-                transitions[g, g + self.step] += self.outside
-        state = torch.zeros(self.threshold, dtype=torch.float64)
-        state[0] = 1.0
-        delay = 0
+        transitions = event * np.eye(h, k=self.step) + (1 - event) * np.eye(h, k=-1)
+        transitions[0, 0] += 1 - event
+        state, delay = np.eye(h)[0], 0
         # Where the quantile is met exactly, rounding must not add an outcome.
         while state.sum() - (1 - probability) > ROUNDING:
             state = state @ transitions
