@@ -25,7 +25,7 @@ from typing import Any
 
 from torch import Tensor
 
-from tvbo.optimizers import Optimizer, Trial
+from tvbo.optimizers import Trial
 from tvbo.test_functions.base import DriftingProblem
 from tvbo.values import as_number, check_count
 
@@ -87,25 +87,6 @@ class ProblemFunction:
                 f"generator draws the same noise. Got noise_variance={self.problem.noise_variance}."
             )
         return self.__dict__
-
-
-def as_function(objective: Objective, optimizer: Optimizer) -> TrialFunction:
-    """Return an objective as a function of a trial.
-
-    Raises:
-        TypeError: if it is neither a problem nor callable.
-        ValueError: if it is a problem, which is to be maximized, and the optimizer minimizes.
-    """
-    if isinstance(objective, DriftingProblem):
-        if optimizer.minimize:
-            raise ValueError(
-                "Expected an optimizer that maximizes, as regret on a DriftingProblem is counted "
-                "from its largest value. Got one with minimize=True."
-            )
-        return ProblemFunction(objective)
-    if not callable(objective):
-        raise TypeError(f"Expected a DriftingProblem or a function of a trial. Got {objective!r}.")
-    return objective
 
 
 def evaluate(function: TrialFunction, trial: Trial) -> Outcome:
@@ -228,11 +209,7 @@ class Workers:
     """
 
     def __init__(
-        self,
-        executor: Executor,
-        function: TrialFunction,
-        max_pending: int,
-        timeout: float | None = None,
+        self, executor: Executor, function: TrialFunction, max_pending: int, timeout: float | None
     ):
         if not isinstance(executor, Executor):
             raise TypeError(
@@ -252,7 +229,9 @@ class Workers:
         self.timeout = timeout
         self._executor = executor
         self._function = function
-        self._client = _dask_client(executor)
+        dask = sys.modules.get("distributed.cfexecutor")
+        is_dask = dask is not None and isinstance(executor, dask.ClientExecutor)
+        self._client: Any = executor._client if is_dask else None  # type: ignore[attr-defined]
         # Of files that say when evaluations began: workers touch them; those of Dask have it done.
         self._marks: tempfile.TemporaryDirectory[str] | None = None
         is_local = isinstance(executor, ThreadPoolExecutor | ProcessPoolExecutor)
@@ -399,6 +378,8 @@ class Workers:
 def dask_executor(address: str, timeout: float = CONNECT_SECONDS) -> Iterator[Executor]:
     """Connect to a Dask cluster and return an executor whose tasks run on its workers.
 
+    It needs the extra ``dask``: ``pip install 'botorch-tvbo[dask]'``.
+
     If a worker dies, the scheduler gives its task to another one. A task that kills several workers
     (Dask's ``allowed-failures``, by default 3) fails.
 
@@ -423,15 +404,10 @@ def dask_executor(address: str, timeout: float = CONNECT_SECONDS) -> Iterator[Ex
         >>> with dask_executor("tcp://10.0.0.5:8786") as executor:  # doctest: +SKIP
         ...     history = run_async(train, optimizer, executor, num_trials=200, max_pending=16)
     """
-    try:
-        from distributed import Client
-        from distributed.comm import get_address_host_port
-        from distributed.scheduler import KilledWorker
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "Expected the package distributed, which the extra installs: "
-            "pip install 'botorch-tvbo[dask]'. Got none."
-        ) from error
+    from distributed import Client
+    from distributed.comm import get_address_host_port
+    from distributed.scheduler import KilledWorker
+
     try:
         # Checked first, since a client with a malformed address leaves a thread behind.
         get_address_host_port(address)
@@ -462,10 +438,3 @@ def _mark_from_dask(file: Path) -> None:
     from distributed import get_worker
 
     get_worker().log_event(str(file.parent), str(file))
-
-
-def _dask_client(executor: Executor) -> Any | None:
-    """Return the client of a Dask executor; None of others."""
-    module = sys.modules.get("distributed.cfexecutor")
-    is_dask = module is not None and isinstance(executor, module.ClientExecutor)
-    return executor._client if is_dask else None  # type: ignore[attr-defined]

@@ -28,8 +28,8 @@ from tvbo.evaluation.evaluations import (
     Objective,
     Outcome,
     ProblemFunction,
+    TrialFunction,
     Workers,
-    as_function,
     evaluate,
     type_and_text,
 )
@@ -263,7 +263,18 @@ class _Run:
             raise ValueError(f"Expected on_error 'raise' or 'fail'. Got {on_error!r}.")
         self.history = History() if history is None else history
         self.history.check(optimizer)
-        self._function = as_function(objective, optimizer)
+        if isinstance(objective, DriftingProblem):
+            if optimizer.minimize:
+                raise ValueError(
+                    "Expected an optimizer that maximizes, as regret on a DriftingProblem is "
+                    "counted from its largest value. Got one with minimize=True."
+                )
+            objective = ProblemFunction(objective)
+        elif not callable(objective):
+            raise TypeError(
+                f"Expected a DriftingProblem or a function of a trial. Got {objective!r}."
+            )
+        self._function: TrialFunction = objective
         self._optimizer = optimizer
         self._fails_on_error = on_error == "fail"
         self._num_left = num_trials
