@@ -199,7 +199,10 @@ def check_outputs(
         if path is None:
             continue
         for other, second in known:
-            if _same(path, second):
+            # Neither need exist yet.
+            exist = path.exists() and second.exists()
+            same_name = os.path.realpath(path) == os.path.realpath(second)
+            if same_name or (exist and path.samefile(second)):
                 also = "" if path == second else f", which is {second}"
                 raise OutputError(
                     f"Expected another file for {option} than {other}. Got {path}{also}."
@@ -279,10 +282,3 @@ def _check_writable(option: str, path: Path) -> None:
 def files_of(run: Path) -> list[Path]:
     """Return the paths of a journal and of its side files, existing or not."""
     return [run, *(run.with_name(run.name + end) for end in ("-wal", "-shm", "-lock"))]
-
-
-def _same(first: Path, second: Path) -> bool:
-    """Return whether two paths are the same file, which need not exist yet."""
-    if os.path.realpath(first) == os.path.realpath(second):
-        return True
-    return first.exists() and second.exists() and first.samefile(second)

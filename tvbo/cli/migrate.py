@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from botorch.exceptions.errors import InputDataError
 
 from tvbo.cli.options import read_named, read_values
@@ -69,7 +70,11 @@ def start_from(
             opened[row["trial"]] = None
 
     def fill() -> None:
-        _attach_told(optimizer, rows["told"])
+        if rows["told"]:
+            table = pd.DataFrame(rows["told"])
+            variances = [f"{name}_variance" for name in optimizer.labels.outcome_columns]
+            known = [name for name in variances if table[name].notna().any()]
+            optimizer.attach_frame(table, variance=known[0] if known else None)
         for row in rows["open"]:
             action, context = (
                 {name: row[name] for name in _parts(each)}
@@ -190,13 +195,3 @@ def _outside(optimizer: GPOptimizer, row: Mapping[str, Any]) -> str | None:
         except InputDataError:
             return name
     return None
-
-
-def _attach_told(optimizer: GPOptimizer, rows: Sequence[Mapping[str, Any]]) -> None:
-    import pandas as pd
-
-    if rows:
-        table = pd.DataFrame(rows)
-        variances = [f"{name}_variance" for name in optimizer.labels.outcome_columns]
-        known = [name for name in variances if table[name].notna().any()]
-        optimizer.attach_frame(table, variance=known[0] if known else None)

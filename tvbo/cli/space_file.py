@@ -22,12 +22,13 @@ SPACE = "space"
 VERSION = 1
 """Version of the format."""
 
-UNITS = ("minimize", "time_unit", "time_zone")
-OUTCOMES = ("objectives", "min_feasibility")
 LIMITS = {"lower": "lower", "upper": "upper", "min": "lower", "max": "upper"}
-LEARNED = ("forgetting_rate", "noise_variance", "beta", "initial")
+OPTIONS = (
+    *("minimize", "time_unit", "time_zone", "objectives", "min_feasibility"),
+    *("forgetting_rate", "noise_variance", "beta", "initial"),
+)
 FORM = {
-    "": ("version", "parameters", "contexts", "seed", *UNITS, *OUTCOMES, "constraints", *LEARNED),
+    "": ("version", "parameters", "contexts", "constraints", "seed", *OPTIONS),
     "float": ("type", "bounds", "log"),
     "integer": ("type", "bounds", "log"),
     "category": ("type", "values", "ordered"),
@@ -68,22 +69,19 @@ def optimizer_of(text: str, name: str = "SPACE.toml", labels: Labels | None = No
             f"Expected version = {VERSION} in {name}, which this tvbo reads. Got {version!r}."
         )
     _check_names(found, FORM[""], name)
-    options: dict[str, Any] = {
-        each: found[each] for each in (*UNITS, *OUTCOMES, *LEARNED) if each in found
-    }
-    if labels is not None:
-        options |= {"bounds": labels.actions, "context_bounds": labels.contexts}
-    else:
-        options["bounds"] = _read_table(found, "parameters", _parameter, name)
-        options["context_bounds"] = _read_table(found, "contexts", _parameter, name)
+    options: dict[str, Any] = {each: found[each] for each in OPTIONS if each in found}
+    recipe: Callable[..., GPOptimizer] = recipes.tv_gp_ucb
+    known = labels or Labels()
+    options["bounds"] = known.actions or _read_table(found, "parameters", _parameter, name)
+    if "contexts" in found:
+        recipe = recipes.tv_cgp_ucb
+        options["context_bounds"] = known.contexts or _read_table(
+            found, "contexts", _parameter, name
+        )
     options["constraints"] = _read_table(found, "constraints", _limits, name)
-    recipe: Callable[..., GPOptimizer] = (
-        recipes.tv_cgp_ucb if "contexts" in found else recipes.tv_gp_ucb
-    )
     try:
         generator = Generator().manual_seed(found.get("seed", 0))
-        given = {option: value for option, value in options.items() if value is not None}
-        return recipe(**given, generator=generator)
+        return recipe(**options, generator=generator)
     except (TypeError, ValueError, RuntimeError, BotorchError) as error:
         raise SpaceError(f"{error} In {name}.") from error
 
