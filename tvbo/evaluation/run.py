@@ -310,7 +310,7 @@ class _Run:
                 with uninterrupted():
                     tell_arrived(max(last + rounding, t - rounding))
                     last = t
-                    trial, _ = self._ask(t, context)
+                    trial = self._ask(t, context)
                 self._show()
                 if trial.skipped:
                     continue
@@ -368,7 +368,6 @@ class _Run:
                 with uninterrupted():
                     for trial in islice(resumed, self._num_left):
                         self._queue(self._begin(Round(trial, trial.context)))
-                    self._submit_waiting()
                 while self._num_left > 0 or self._waiting or self._workers.awaited:
                     if self._num_wanted == 0:
                         self._workers.wait()
@@ -386,18 +385,14 @@ class _Run:
                 ) from error
         self._workers.close()
 
-    def _ask(self, t: float | None, context: Tensor | None) -> tuple[Trial, float]:
-        """Ask for a trial; an optimizer without contexts does not get that of the round.
-
-        Returns:
-            The trial, with the context of the round, and the seconds that it took, closing others
-            since the ask before included.
-        """
+    def _ask(self, t: float | None, context: Tensor | None) -> Trial:
+        """Ask for a trial; an optimizer without contexts does not get that of the round."""
         started = time.perf_counter()
         now = self._optimizer.labels.stamp(t)
         trial = self._optimizer.ask(now, None if self._optimizer.contexts is None else context)
         seconds = time.perf_counter() - started
         total, self._closing_seconds = self._closing_seconds + seconds, 0.0
+        self._asking.append(total)
         if trial.context is not None:
             # As the optimizer understood it: what single precision rounded is undone.
             context = trial.context
@@ -410,7 +405,7 @@ class _Run:
             ask_seconds=seconds,
             seconds=total,
         )
-        return self._begin(asked), total
+        return self._begin(asked)
 
     def _begin(self, asked: Round) -> Trial:
         """Record a round, and return its trial, with the context of the round."""
@@ -423,8 +418,8 @@ class _Run:
             self.history.end(trial, "skipped")
         return trial
 
-    def _close(self, trial: Trial, outcome: Outcome | EvaluationError, seconds: float) -> bool:
-        """Tell the outcome of a trial, or that it failed; return whether it has one.
+    def _close(self, trial: Trial, outcome: Outcome | EvaluationError, seconds: float) -> None:
+        """Tell the outcome of a trial, or that it failed.
 
         Args:
             trial: The trial.
@@ -445,7 +440,7 @@ class _Run:
             reason = type_and_text(error) if isinstance(error, InputDataError) else str(error)
             self._optimizer.fail(trial, reason)
             self.history.end(trial, "failed", seconds, reason=reason)
-            return False
+            return
         finally:
             self._closing_seconds += time.perf_counter() - started
         first, *others = self._optimizer.labels.outcome_columns
@@ -459,7 +454,7 @@ class _Run:
             others={name: outcomes[name] for name in others},
         )
         self._newest_outcome = f"told {', '.join(f'{Y:.4g}' for Y in outcomes.values())}"
-        return True
+        self._evaluating.append(seconds)
 
     @property
     def _num_wanted(self) -> int:
@@ -494,15 +489,13 @@ class _Run:
             self._batch = (self._num_wanted if self._num_ahead else 1) if asks else 0
         if asks:
             self._batch -= 1
-            trial, seconds = self._ask(t, context)
-            self._asking.append(seconds)
-            self._queue(trial)
-            self._submit_waiting()
+            self._queue(self._ask(t, context))
 
     def _queue(self, trial: Trial) -> None:
         self._num_left -= 1
         if not trial.skipped:
             self._waiting.append(trial)
+            self._submit_waiting()
 
     def _submit_waiting(self) -> None:
         """Submit the trials for which there is room."""
@@ -516,8 +509,8 @@ class _Run:
             reason = f"no outcome within {self._workers.timeout:g} s"
             self._optimizer.expire(self.history.round_of(trial).trial, reason)
             self.history.end(trial, "expired", seconds, reason=reason)
-        elif self._close(trial, evaluation.outcome(), seconds):
-            self._evaluating.append(seconds)
+        else:
+            self._close(trial, evaluation.outcome(), seconds)
 
     def _stop(self, error: BaseException) -> None:
         """Cancel what has not begun, tell what has arrived, and leave the rest open."""
