@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import partial
 from inspect import signature
-from math import isclose
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
@@ -132,8 +131,8 @@ def _settings(thing: Any) -> dict[str, Any]:
 
 def _equal(one: Any, two: Any) -> bool:
     """Return whether two values of one type are the same but for rounding."""
-    if isinstance(one, np.ndarray) and one.dtype.kind in "bif":
-        one, two = torch.from_numpy(one), torch.from_numpy(two)
+    if isinstance(one, float) or (isinstance(one, np.ndarray) and one.dtype.kind in "bif"):
+        one, two = torch.as_tensor(np.asarray(one)), torch.as_tensor(np.asarray(two))
     if isinstance(one, Tensor):
         if one.shape != two.shape or one.dtype != two.dtype:
             return False
@@ -141,8 +140,6 @@ def _equal(one: Any, two: Any) -> bool:
             return torch.equal(one, two)
         size = one.detach().nan_to_num(posinf=0, neginf=0).abs().max().item()
         return torch.allclose(one, two, rtol=ROUNDING, atol=ROUNDING * size, equal_nan=True)
-    if isinstance(one, float):
-        return isclose(one, two, rel_tol=ROUNDING, abs_tol=0) or (one != one and two != two)
     if getattr(type(one), "__eq__", None) is object.__eq__ and not isinstance(one, type):
         # Of a class without settings: the types are the same.
         return not isinstance(one, FunctionType | BuiltinFunctionType) or one is two
