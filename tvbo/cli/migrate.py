@@ -104,17 +104,13 @@ def start_from(
 
 def _check_units(before: GPOptimizer, after: GPOptimizer, old: Path) -> None:
     """Raise unless times and outcomes mean the same in two runs."""
-    one, two = (
-        {
-            "time_unit and time_zone": "none" if (scale := each.time_scale) is None else str(scale),
-            "outcomes": ", ".join(sorted(each.labels.outcome_columns)),
-            "outcomes to minimize": ", ".join(sorted(each.goals.minimized)) or "none",
-        }
-        for each in (before, after)
-    )
-    for what, expected in one.items():
-        if expected != two[what]:
-            raise SpaceError(f"Expected the {what} of {old}: {expected}. Got {two[what]}.")
+    for what, one, two in (
+        ("time_unit and time_zone", before.time_scale, after.time_scale),
+        ("outcomes", *(sorted(each.labels.outcome_columns) for each in (before, after))),
+        ("outcomes to minimize", *(sorted(each.goals.minimized) for each in (before, after))),
+    ):
+        if one != two:
+            raise SpaceError(f"Expected the {what} of {old}: {one}. Got {two}.")
 
 
 def _parts(parameters: Parameters | None) -> Parts:

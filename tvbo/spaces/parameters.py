@@ -155,14 +155,15 @@ class Category:
         is_ordered: Whether neighbors in the order are more alike than others.
 
     Raises:
-        InputDataError: if two values are the same as text.
+        InputDataError: if two values are the same as text, or one is no text, number or boolean.
     """
 
     name: str
-    choices: tuple[Value, ...]
+    choices: Sequence[Value]
     is_ordered: bool = False
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "choices", tuple(map(plain_value, self.choices)))
         words = [str(choice) for choice in self.choices]
         if len(set(words)) < len(words) or not words:
             raise InputDataError(
@@ -316,8 +317,7 @@ class Parameters:
         parts: list[Number | Category] = []
         for name in names:
             if getattr(table[name].dtype, "ordered", False):
-                levels = tuple(map(plain_value, table[name].dtype.categories))
-                parts.append(Category(name, levels, is_ordered=True))
+                parts.append(Category(name, table[name].dtype.categories, is_ordered=True))
                 continue
             values: list[Any] = [plain_value(value) for value in table[name]]
             if any(isinstance(value, str | bool) for value in values):
@@ -356,13 +356,9 @@ class Parameters:
     @property
     def is_number(self) -> Tensor:
         """Mask of the columns of numbers and of categories with an order, ``d``."""
-        return torch.tensor(
-            [
-                isinstance(part, Number) or part.is_ordered
-                for part in self.parts
-                for _ in range(part.width)
-            ]
-        )
+        kinds = [isinstance(part, Number) or part.is_ordered for part in self.varying]
+        widths = [part.width for part in self.varying]
+        return torch.tensor(kinds).repeat_interleave(torch.tensor(widths))
 
     @property
     def varying(self) -> tuple[Number | Category, ...]:
@@ -469,14 +465,8 @@ class Parameters:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Parameters:
         """Return the parameters of plain data, as ``asdict`` returns them."""
-        return cls(
-            tuple(
-                Category(**{**part, "choices": tuple(part["choices"])})
-                if "choices" in part
-                else Number(**part)
-                for part in data["parts"]
-            )
-        )
+        parts = [(Category if "choices" in part else Number)(**part) for part in data["parts"]]
+        return cls(tuple(parts))
 
 
 def _part_of(name: Any, given: Any) -> Number | Category:
@@ -508,8 +498,7 @@ def _part_of(name: Any, given: Any) -> Number | Category:
                     f"constant for {name}. Got {given!r}."
                 )
     if not isinstance(given, tuple):
-        choices = given if isinstance(given, list) else [given]
-        return Category(name, tuple(map(plain_value, choices)), is_ordered)
+        return Category(name, given if isinstance(given, list) else [given], is_ordered)
     values = as_numbers(name, given)
     check_coordinates(name, values)
     if values.shape != (2,) or not values[0] < values[1]:

@@ -173,20 +173,15 @@ def _appearing(path: Path) -> Iterator[Path]:
         yield new
         # Unlike os.rename, it overwrites no file that appeared meanwhile.
         os.link(new, path)
-        _sync_folder(path.parent)
+        if os.name == "posix":  # Where folders can be opened: wait until the name is on disk.
+            descriptor = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
     except (OSError, sqlite3.Error) as error:
         _check_is_free(path)
         raise JournalError(f"Expected a file that can be made. Got {path}: {error}.") from error
     finally:
         for end in ("", "-journal", "-wal", "-shm", "-lock"):
             new.with_name(new.name + end).unlink(missing_ok=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Wait until the name of a new file is on disk, where folders can be opened."""
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
