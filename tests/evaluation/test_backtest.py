@@ -263,7 +263,8 @@ def test_blocks_are_as_long_as_differences_correlate_and_a_day_at_least():
     # Twice the time over which levels of twenty steps correlate.
     assert 20 <= slow.block_length <= 80
     assert (
-        result_of({"fitted": noise, "other": noise + steady}, None, day=144.0).block_length == 144
+        result_of({"fitted": noise, "other": noise + steady}, None, time_unit="10min").block_length
+        == 144
     )
     assert result_of({"fitted": noise}, None).block_length == 1
     gaps = slow.difference("fitted", "other").standard_error

@@ -418,7 +418,7 @@ DYNAMICS, SEASON = ("fit", "model", "dynamics"), ("fit", "model", "season")
         (SEASON, {"class": "PeriodicSeason", "length": 7.0, "num_harmonics": 10**9}),
         (SEASON, {"class": "Season", "length": 7.0, "num_harmonics": 2}),
         ((*DYNAMICS, "class"), "VectorDynamics"),
-        ((*DYNAMICS, "noise_variance"), -1.0),
+        ((*DYNAMICS, "noise"), to_data(np.full(5, -1.0))),
         ((*DYNAMICS, "covariances"), to_data(np.full((1, 5, 5), np.nan))),
         ((*DYNAMICS, "covariances"), to_data(np.zeros((0, 0, 0)))),
         ((*DYNAMICS, "covariances"), to_data(np.zeros((1, 3, 3)))),

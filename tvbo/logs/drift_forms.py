@@ -104,7 +104,7 @@ def compare_drift(
         start = maximizer.start.copy()
         start[[RATE, NOISE]] = -math.inf, math.log(noise)
         optimum = maximizer.explore(start, RATE)
-        return _Fitted(over_actions, kernels, amplitudes, whole, maximizer, optimum)
+        return _Fitted(over_actions, kernels, amplitudes, maximizer, optimum)
 
     times = log.instants[:, 1]
     first = log.rows(log.times <= times[math.ceil((1 - LAST_PART) * len(times)) - 1])
@@ -118,7 +118,7 @@ def compare_drift(
             past = fitted(candidate, first)
             sigma2, mean = past.maximizer.assign(past.optimum.theta)
             with torch.no_grad():
-                of_all = LogLikelihood(log, past.kernel, mean)
+                of_all = LogLikelihood(log, past.maximizer.covar_module, mean)
                 density, _ = of_all(*torch.tensor([0.0, sigma2], dtype=torch.float64))
             score = (density.item() - past.optimum.log_likelihood) / later
         count = int(found.maximizer.free(RATE).sum()) + (not mean_is_fixed)
@@ -162,7 +162,6 @@ class _Fitted(NamedTuple):
     over_actions: Kernel
     in_time: list[TemporalKernel]
     amplitudes: list[Tensor]
-    kernel: Kernel
     maximizer: LikelihoodMaximizer
     optimum: Optimum
 

@@ -119,7 +119,7 @@ class DriftFit(SavedFit):
     @property
     def mean_module(self) -> ConstantMean:
         """The prior mean as a fixed module, for a recipe that takes ``covar_module`` as well."""
-        return _constant_mean(self.mean)
+        return constant_mean(self.mean)
 
     def settings(self) -> dict[str, Any]:
         """Return the fit as options of :func:`tvbo.recipes.tv_gp_ucb`.
@@ -135,7 +135,7 @@ class DriftFit(SavedFit):
             kernels, modules = chosen.temporal_kernels, chosen.covar_modules
             return {
                 "covar_module": modules if len(modules) > 1 else modules[0],
-                "mean_module": _constant_mean(chosen.mean),
+                "mean_module": constant_mean(chosen.mean),
                 "temporal_kernel": kernels if len(kernels) > 1 else kernels[0],
                 "noise_variance": chosen.noise_variance,
             }
@@ -170,7 +170,8 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.4g}"
 
 
-def _constant_mean(value: float) -> ConstantMean:
+def constant_mean(value: float) -> ConstantMean:
+    """Return a fixed prior mean."""
     mean_module = ConstantMean().double()
     mean_module.constant = torch.tensor(value, dtype=torch.float64)
     return mean_module.requires_grad_(False)

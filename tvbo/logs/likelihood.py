@@ -162,22 +162,10 @@ def whiten(covar: Tensor, series: Tensor) -> tuple[Tensor, Tensor]:
         NotPSDError: if the covariance is singular to rounding.
     """
     root, info = torch.linalg.cholesky_ex(covar)
-    check_factored(int(info))
-    return root, torch.linalg.solve_triangular(root, series, upper=False)
-
-
-def check_factored(info: int) -> None:
-    """Raise unless a Cholesky factorization succeeded.
-
-    Args:
-        info: The status that LAPACK returned; 0 is success.
-
-    Raises:
-        NotPSDError: if it did not succeed.
-    """
     # No jitter: it would act as additional noise, and change the likelihood.
     if info != 0:
         raise NotPSDError("The covariance of the log is singular to rounding.")
+    return root, torch.linalg.solve_triangular(root, series, upper=False)
 
 
 def weighted_mean(

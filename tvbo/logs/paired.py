@@ -8,9 +8,6 @@ import numpy as np
 
 from tvbo.quadratic_model import Array
 
-FEWEST_BLOCKS = 10
-"""Fewest blocks from which a standard error is taken at its word."""
-
 
 def correlation_length(series: Array) -> float:
     r"""Return :math:`1 + 2 \sum_k \rho_k`, times that count as one, of a series.

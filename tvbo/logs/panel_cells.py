@@ -194,25 +194,20 @@ class Regressors:
     covariance over arms.
 
     Args:
+        season: The season in units of the usual gap; None if there is none.
         columns: ``T x q``, the first of ones.
         modes: ``n x n``, the modes as columns.
         precisions: ``n x q``, prior precisions of the coefficients of the modes, zero of the means.
         information: ``n x q x q``, about what the panel says of each mode, as a precision.
         coefficients: ``q x n``, of the arms, where a search begins.
-        num_scales: Number of parameters of the season's prior.
     """
 
+    season: Season | None
     columns: Array
     modes: Array
     precisions: Array
     information: Array
     coefficients: Array
-    num_scales: int
-
-    @property
-    def log_volume(self) -> float:
-        """Log ratio of the widths of the season's posterior and prior (Laplace's method)."""
-        return log_volume(self.information, self.precisions)
 
     def log_prior(self, coefficients: Array) -> float:
         """Return the log density of coefficients ``q x n`` less that of a season of zero."""

@@ -22,7 +22,13 @@ WINSORIZED = 6.0
 
 @dataclass(frozen=True)
 class Dynamics(ABC):
-    """A linear Gaussian model of what drifts in a panel, by one state for all arms."""
+    """A linear Gaussian model of what drifts in a panel, by one state for all arms.
+
+    Args:
+        noise: Noise variance of each arm, ``n``.
+    """
+
+    noise: Array
 
     @property
     @abstractmethod
@@ -33,11 +39,6 @@ class Dynamics(ABC):
     def observation(self) -> Array:
         """The arms as functions of the state, ``n x k``; by default they are the state."""
         return np.eye(len(self.stationary))
-
-    @property
-    @abstractmethod
-    def noise(self) -> Array:
-        """Noise variance of each arm, ``n``."""
 
     @abstractmethod
     def step(self, lag: float) -> tuple[Array, Array]:
@@ -60,14 +61,13 @@ class CommonDynamics(Dynamics):
     """Temporal kernels that all arms share.
 
     Args:
+        noise: Noise variance of each arm, ``n``.
         kernels: Temporal kernel of each component.
         covariances: ``c x n x n``, covariance of each component over the arms.
-        noise_variance: Noise variance.
     """
 
     kernels: list[TemporalKernel]
     covariances: Array
-    noise_variance: float
 
     @property
     def stationary(self) -> Array:
@@ -85,11 +85,6 @@ class CommonDynamics(Dynamics):
         reading = np.concatenate([kernel.observation.numpy() for kernel in self.kernels])
         return np.asarray(np.kron(np.eye(self.covariances.shape[1]), reading[None]), np.float64)
 
-    @property
-    def noise(self) -> Array:
-        """The same noise variance of each arm."""
-        return np.full(self.covariances.shape[1], self.noise_variance)
-
     def step(self, lag: float) -> tuple[Array, Array]:
         """Return the transitions of all components."""
         age = torch.tensor(lag, dtype=torch.float64)
@@ -105,24 +100,18 @@ class IndependentDynamics(Dynamics):
     """Exponential decay of each arm by itself.
 
     Args:
+        noise: Noise variance of each arm, ``n``.
         forgetting_rates: ``n``, ε of each arm.
         variances: ``n``.
-        noise_variances: ``n``.
     """
 
     forgetting_rates: Array
     variances: Array
-    noise_variances: Array
 
     @property
     def stationary(self) -> Array:
         """Variances of the arms."""
         return np.diag(self.variances)
-
-    @property
-    def noise(self) -> Array:
-        """Noise variances."""
-        return self.noise_variances
 
     def step(self, lag: float) -> tuple[Array, Array]:
         """Return the decay of each arm."""
@@ -135,28 +124,22 @@ class VectorDynamics(Dynamics):
     """A vector autoregression of the arms.
 
     Args:
+        noise: Noise variance of each arm, ``n``.
         transition: ``n x n``, A over one gap.
         innovation: ``n x n``, Q over one gap.
         initial: ``n``, variances before any observation.
-        noise_variances: ``n``.
         gap: The gap; other lags count as the nearest multiple of it.
     """
 
     transition: Array
     innovation: Array
     initial: Array
-    noise_variances: Array
     gap: float
 
     @property
     def stationary(self) -> Array:
         """Variances of the arms."""
         return np.diag(self.initial)
-
-    @property
-    def noise(self) -> Array:
-        """Noise variances."""
-        return self.noise_variances
 
     def step(self, lag: float) -> tuple[Array, Array]:
         """Return the transition over as many gaps as are nearest, by repeated squaring."""

@@ -24,6 +24,7 @@ from tvbo.logs.panel_cells import (
     typical_range,
 )
 from tvbo.logs.panel_forms import IndependentForm, in_unit_of_time
+from tvbo.logs.panel_maximize import Maximum
 from tvbo.logs.panel_play import one_arm_scores, tune_multiplier
 from tvbo.logs.panel_report import PanelFit, messages_of
 from tvbo.logs.panel_season import seasons_of
@@ -34,7 +35,6 @@ from tvbo.logs.panel_selection import (
     MAX_VECTOR_ARMS,
     SCORED,
     VECTOR,
-    Fitted,
     PanelSearch,
     prefer,
 )
@@ -161,14 +161,14 @@ def fit_panel(
         chosen_season = _choose_season(
             search, season, time_unit, zero, segments is not None, messages, on_step
         )
-    fits: dict[str, Fitted] = {}
+    fits: dict[str, Maximum] = {}
     for name in _affordable(names, search.cells, search.regular is not None, messages):
         on_step(name)
         fits[name] = search.fit(name, chosen_season)
     chosen, scores, reason = _choose_form(search, fits, on_step)
     on_step(f"maximum of {chosen}")
-    fitted = search.polish(fits[chosen])
-    model = search.model(fitted)
+    found = search.polish(fits[chosen])
+    model = search.model(found)
     on_step("playing")
     folds = [search.fold(chosen, chosen_season, share, rows) for share in TUNED]
     num_values = search.cells.num_values
@@ -176,15 +176,15 @@ def fit_panel(
     return PanelFit(
         time_unit=time_unit,
         num_times=len(rows),
-        log_likelihood=fitted.maximum.objective - shift,
-        forgetting_rate_interval=search.rate_interval(fitted, level),
+        log_likelihood=found.objective - shift,
+        forgetting_rate_interval=search.rate_interval(found, level),
         level=level,
         evidence=[
             PanelCandidate(
                 name,
-                each.season is not None,
+                chosen_season is not None,
                 each.num_parameters,
-                each.maximum.objective - shift,
+                each.objective - shift,
                 each.evidence(num_values) - shift,
                 scores.get(name),
             )
@@ -192,7 +192,7 @@ def fit_panel(
         ],
         chosen=list(fits).index(chosen),
         reason=reason,
-        messages=[*messages, *messages_of(fitted, search.cells, outliers)],
+        messages=[*messages, *messages_of(found, search.cells, outliers)],
         outliers=outliers,
         model=model,
         belief=model.filter_panel(panel.values, panel, gap),
@@ -243,22 +243,21 @@ def _choose_season(
     on_step: Callable[[str], None],
 ) -> Season | None:
     """Return the season of the largest evidence with exponential decay, or the given one."""
-    base, best = CANDIDATES[0].name, None
+    base, count = CANDIDATES[0].name, search.cells.num_values
     if season == "auto":
         on_step(f"{base}, no season")
-        best = search.fit(base, None)
-    seasons = seasons_of(season, best, search, time_unit, origin, is_segmented, messages)
-    if best is None:
+    seasons = seasons_of(season, search, time_unit, origin, is_segmented, messages)
+    if season != "auto":
         search.settle(seasons[0])
         return seasons[0]
-    count = search.cells.num_values
+    best = search.fit(base, None)
     for each in seasons:
         on_step(f"{base}, {each.kind} {each.length * search.gap:.4g}")
         search.settle(each)
-        fitted = search.fit(base, each)
-        if fitted.evidence(count) > best.evidence(count):
-            best = fitted
-    return best.season
+        found = search.fit(base, each)
+        if found.evidence(count) > best.evidence(count):
+            best = found
+    return best.regressors.season
 
 
 def _affordable(
@@ -286,13 +285,13 @@ def _affordable(
 
 
 def _choose_form(
-    search: PanelSearch, fits: dict[str, Fitted], on_step: Callable[[str], None]
+    search: PanelSearch, fits: dict[str, Maximum], on_step: Callable[[str], None]
 ) -> tuple[str, dict[str, float], str]:
     """Return the name of the form that is taken, scores of those predicted with, and the reason."""
     evidence = {name: each.evidence(search.cells.num_values) for name, each in fits.items()}
     shared = [name for name in fits if name not in (INDEPENDENT, VECTOR)]
     first, *others = sorted(shared or fits, key=lambda name: -evidence[name])
-    season = fits[first].season
+    season = fits[first].regressors.season
     reason = f"{first}, {'no ' if season is None else ''}season: "
     reason += "the only candidate" if len(fits) == 1 else ""
     if others and shared:

@@ -6,7 +6,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -35,43 +34,32 @@ DIFFERENCE = 1e-5
 """Step of the differences that give the derivatives of a temporal kernel's few matrices."""
 
 
-@dataclass(frozen=True)
-class NoiseScale:
-    """Noise variances by the logarithms of themselves and a shift.
+class Form(ABC):
+    """A form of drift: a vector of parameters without bounds or with, and the model they give.
 
     Args:
-        variances: ``k``, of the values whose noise it is.
+        variances: ``k``, of the values whose noise variances are among the parameters.
     """
-
-    variances: Array
-
-    @property
-    def shift(self) -> Array:
-        """What is added to the noise variances, ``k``."""
-        return NOISE_SHIFT * self.variances
-
-    def bounds(self) -> list[tuple[float | None, float | None]]:
-        """Return bounds of the parameters."""
-        low, high = (self.parameters(end * self.variances).tolist() for end in NOISE_RANGE)
-        return [*zip(low, high, strict=True)]
-
-    def parameters(self, noise: Array) -> Array:
-        """Return the parameters of noise variances ``k``."""
-        return np.log(noise + self.shift)
-
-    def noise(self, parameters: Array) -> Array:
-        """Return the noise variances, ``k``."""
-        noise: Array = np.exp(parameters) - self.shift
-        return noise
-
-
-class Form(ABC):
-    """A form of drift: a vector of parameters without bounds or with, and the model they give."""
 
     name: str
     start: Array
+    num_counted: int
+    """Number of parameters that BIC counts: of those without a prior."""
     integrates_means: bool = True
     """Whether the likelihood is the restricted one."""
+
+    def __init__(self, variances: Array):
+        self.variances, self.shift = variances, NOISE_SHIFT * variances
+
+    def noise_bounds(self) -> list[tuple[float | None, float | None]]:
+        """Return bounds of the parameters of noise variances."""
+        low, high = (np.log(end * self.variances + self.shift).tolist() for end in NOISE_RANGE)
+        return [*zip(low, high, strict=True)]
+
+    def noise(self, parameters: Array) -> Array:
+        """Return the noise variances, ``k``, of their parameters: logarithms with a shift."""
+        noise: Array = np.exp(parameters) - self.shift
+        return noise
 
     @abstractmethod
     def bounds(self) -> list[tuple[float | None, float | None]]:
@@ -124,19 +112,17 @@ class IndependentForm(Form):
     def __init__(self, cells: Cells):
         self.lags, self.span = cells.lags, cells.span
         self.num_arms = cells.values.shape[1]
-        self.noise = NoiseScale(cells.deviations**2)
+        self.num_counted = 3 * self.num_arms
+        super().__init__(cells.deviations**2)
         rates, variances, noise = _scan(cells)
-        self.start = np.concatenate(
-            [np.log(rates), np.log(variances), self.noise.parameters(noise)]
-        )
+        self.start = np.log(np.concatenate([rates, variances, noise + self.shift]))
 
     def bounds(self) -> list[tuple[float | None, float | None]]:
         """Return bounds, of rates as in :class:`CommonForm`."""
         n = self.num_arms
         rates = math.log(1 / self.span), math.log(32.0)
-        logs = np.log(self.noise.variances).tolist()
-        variances = [(log - 14.0, log + 9.0) for log in logs]
-        return [*[rates] * n, *variances, *self.noise.bounds()]
+        variances = [(log - 14.0, log + 9.0) for log in np.log(self.variances).tolist()]
+        return [*[rates] * n, *variances, *self.noise_bounds()]
 
     def outputs(self, values: Array, theta: Array) -> Array:
         """Return the values of each arm as those of its own model."""
@@ -173,12 +159,12 @@ class IndependentForm(Form):
     def parts(self, theta: Array) -> tuple[Array, Array, Array]:
         """Return rates, variances and noise variances, each ``n``."""
         rates, variances, noise = theta.reshape(3, -1)
-        return np.exp(rates), np.exp(variances), self.noise.noise(noise)
+        return np.exp(rates), np.exp(variances), self.noise(noise)
 
     def dynamics(self, theta: Array, scale: float, gap: float) -> Dynamics:
         """Return the decay of each arm."""
         rates, variances, noise = self.parts(theta)
-        return IndependentDynamics(-np.expm1(-rates / gap), variances * scale, noise * scale)
+        return IndependentDynamics(noise * scale, -np.expm1(-rates / gap), variances * scale)
 
 
 class CovarianceFactor:
@@ -263,17 +249,15 @@ class CommonForm(Form):
         noise: float,
         target: Array,
     ):
+        super().__init__(target.mean(keepdims=True))
         self.name, self.kernels = name, list(kernels)
         self.lags, self.span, self.is_full = cells.lags, cells.span, cells.is_full
         self.covariance = CovarianceFactor(covariance, weight, target)
         self.logs = np.concatenate([_logs(kernel) for kernel in self.kernels])
         shares = np.zeros(len(self.kernels) - 1)
-        self.noise = NoiseScale(target.mean(keepdims=True))
-        own = self.noise.parameters(np.array([noise]))
-        self.start = np.concatenate(
-            [self.logs, shares, own, np.zeros(self.covariance.num_parameters)]
-        )
-        self.num_kernel = len(self.logs) + len(shares)
+        free = np.zeros(self.covariance.num_parameters)
+        self.start = np.concatenate([self.logs, shares, np.log(noise + self.shift), free])
+        self.num_counted = len(self.logs) + len(shares) + 1
         self._modes: tuple[Array, Array, Array] | None = None
 
     def bounds(self) -> list[tuple[float | None, float | None]]:
@@ -281,7 +265,7 @@ class CommonForm(Form):
         kernels = [bound for kernel in self.kernels for bound in _bounds(kernel, self.span)]
         shares = [(-8.0, 8.0)] * (len(self.kernels) - 1)
         free = [(None, None)] * self.covariance.num_parameters
-        return [*kernels, *shares, *self.noise.bounds(), *free]
+        return [*kernels, *shares, *self.noise_bounds(), *free]
 
     def in_time(self, parameters: Array) -> tuple[Array, Array, Array]:
         """Return transitions over lags ``g x s x s``, stationary covariance and observation.
@@ -310,8 +294,8 @@ class CommonForm(Form):
 
     def _parts(self, theta: Array) -> tuple[Array, float, Array]:
         """Return parameters in time, noise variance, and those of the covariance."""
-        k = self.num_kernel
-        return theta[:k], float(self.noise.noise(theta[k : k + 1])[0]), theta[k + 1 :]
+        k = self.num_counted
+        return theta[: k - 1], float(self.noise(theta[k - 1 : k])[0]), theta[k:]
 
     def modes(self, theta: Array) -> tuple[Array, Array]:
         """Return eigenvalues and eigenvectors of the covariance over arms."""
@@ -408,7 +392,7 @@ class CommonForm(Form):
 
     def covariance_at(self, theta: Array) -> Array:
         """Return the covariance over arms, of all components together."""
-        factor = self.covariance.factor(theta[self.num_kernel + 1 :])
+        factor = self.covariance.factor(theta[self.num_counted :])
         return factor @ factor.T
 
     def dynamics(self, theta: Array, scale: float, gap: float) -> Dynamics:
@@ -418,9 +402,9 @@ class CommonForm(Form):
         kernels = [in_unit_of_time(kernel, 1 / gap) for kernel in self.kernels]
         covariances = np.multiply.outer(self.shares(parameters), self.covariance_at(theta))
         return CommonDynamics(
+            np.full(covariances.shape[1], noise * scale),
             [kernel.requires_grad_(False) for kernel in kernels],
             covariances * scale,
-            noise * scale,
         )
 
     def at_rate(self, theta: Array, log_rate: float) -> Array:
@@ -431,7 +415,7 @@ class CommonForm(Form):
         theta = theta.copy()
         scale = 0.5 * (theta[0] - log_rate)
         theta[0] = log_rate
-        rest = theta[self.num_kernel + 1 :]
+        rest = theta[self.num_counted :]
         is_diagonal = self.covariance.is_diagonal
         rest[:] = np.where(is_diagonal, rest + scale, rest * math.exp(scale))
         return theta
@@ -452,8 +436,8 @@ class CommonForm(Form):
 
     def log_prior(self, theta: Array) -> tuple[float, Array]:
         """Return that of the covariance over arms."""
-        value, gradient = self.covariance.log_prior(theta[self.num_kernel + 1 :])
-        return value, np.concatenate([np.zeros(self.num_kernel + 1), gradient])
+        value, gradient = self.covariance.log_prior(theta[self.num_counted :])
+        return value, np.concatenate([np.zeros(self.num_counted), gradient])
 
 
 class VectorForm(Form):
@@ -475,6 +459,7 @@ class VectorForm(Form):
     """
 
     name = "vector"
+    num_counted = 0
     # The information on means would be a pass of the filter for each arm.
     integrates_means = False
 
@@ -488,6 +473,7 @@ class VectorForm(Form):
         correlation: Array,
         transition: Array,
     ):
+        super().__init__(independent.variances)
         rates, variances, noise = independent.parts(theta)
         n = len(rates)
         self.center = np.exp(-0.5 * rates)
@@ -500,21 +486,19 @@ class VectorForm(Form):
             deviation[:, None] * correlation * deviation, weight, fresh
         )
         rest = np.zeros(self.covariance.num_parameters)
-        self.noise = independent.noise
-        own = self.noise.parameters(noise)
-        self.start = np.concatenate([transition.ravel(), rest, own])
+        self.start = np.concatenate([transition.ravel(), rest, np.log(noise + self.shift)])
         self.num_arms = n
 
     def bounds(self) -> list[tuple[float | None, float | None]]:
         """Return bounds of the noise."""
         free = [(None, None)] * (len(self.start) - self.num_arms)
-        return [*free, *self.noise.bounds()]
+        return [*free, *self.noise_bounds()]
 
     def _parts(self, theta: Array) -> tuple[Array, Array, Array]:
         """Return A, the parameters of Q, and the noise variances."""
         n = self.num_arms
         A = np.diag(self.center) + theta[: n * n].reshape(n, n) * self.scale
-        return A, theta[n * n : -n], self.noise.noise(theta[-n:])
+        return A, theta[n * n : -n], self.noise(theta[-n:])
 
     def space(self, theta: Array) -> StateSpace:
         """Return one model of all arms."""
@@ -546,7 +530,7 @@ class VectorForm(Form):
         A, rest, noise = self._parts(theta)
         factor = self.covariance.factor(rest)
         return VectorDynamics(
-            A, factor @ factor.T * scale, self.initial * scale, noise * scale, gap
+            noise * scale, A, factor @ factor.T * scale, self.initial * scale, gap
         )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tvbo.logs.panel_cells import Cells, Regressors
+from tvbo.logs.panel_cells import Cells, Regressors, log_volume
 from tvbo.logs.panel_forms import Form
 from tvbo.logs.state_space import KalmanFilter
 from tvbo.quadratic_model import Array
@@ -22,11 +22,12 @@ MAX_SOLVES, SOLVED = 60, 1e-6
 
 @dataclass(frozen=True)
 class Maximum:
-    """The maximum of the penalized likelihood of a form of drift.
+    """The maximum of the penalized likelihood of a form of drift, with a season or without.
 
     Args:
         form: The form.
         theta: Its parameters.
+        regressors: The functions of means and season.
         coefficients: ``q x n``, of means and season.
         objective: Log likelihood, with the means integrated out, plus the log densities of the
             priors.
@@ -35,9 +36,22 @@ class Maximum:
 
     form: Form
     theta: Array
+    regressors: Regressors
     coefficients: Array
     objective: float
     converged: bool
+
+    @property
+    def num_parameters(self) -> int:
+        """Number of parameters that BIC counts: of the drift, and of the season's prior."""
+        season = self.regressors.season
+        of_season = 0 if season is None else 2 + len(season.shape)
+        return self.form.num_counted + of_season
+
+    def evidence(self, num_values: int) -> float:
+        """Return the log marginal likelihood over the season less the penalty of BIC."""
+        volume = log_volume(self.regressors.information, self.regressors.precisions)
+        return self.objective + volume - 0.5 * self.num_parameters * math.log(num_values)
 
 
 def maximize(
@@ -105,13 +119,14 @@ def maximize(
         filtered = form.filter(residuals, cells.gaps, theta)
         coefficients = solve(form, filtered, cells, regressors, theta, coefficients)
         residuals = cells.values - regressors.columns @ coefficients
-        value = filtered.log_likelihood(form.outputs(residuals, theta), form.integrates_means)
+        outputs = form.outputs(residuals, theta)
+        value = filtered.gradient(outputs, form.integrates_means).log_likelihood
         value += form.log_prior(theta)[0] + regressors.log_prior(coefficients)
         converged = value - best < ROUND * enough
         best = max(best, value)
         if converged:
             break
-    return Maximum(form, theta, coefficients, best, converged)
+    return Maximum(form, theta, regressors, coefficients, best, converged)
 
 
 def solve(

@@ -25,9 +25,9 @@ from tvbo.logs.panel_dynamics import (
     VectorDynamics,
 )
 from tvbo.logs.panel_forms import CommonForm
+from tvbo.logs.panel_maximize import Maximum
 from tvbo.logs.panel_optimizer import PanelUCB
 from tvbo.logs.panel_play import Tuning
-from tvbo.logs.panel_selection import Fitted
 from tvbo.logs.saved import SavedFit, to_data
 from tvbo.logs.season import Season
 from tvbo.quadratic_model import Array
@@ -284,46 +284,41 @@ class PanelFit(SavedFit):
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers, without covariances and state, in types of JSON."""
         names = [name for name in self.__dataclass_fields__ if name not in ("model", "belief")]
+        dynamics = self.model.dynamics
+        if isinstance(dynamics, VectorDynamics):
+            decay = np.diag(dynamics.transition).tolist()
+            drift: list[dict[str, Any]] = [{"transition_of_each_arm": decay, "gap": dynamics.gap}]
+        else:
+            drift = [
+                {**describe(kernel), "mean_variance": covariance.diagonal().mean().item()}
+                for kernel, covariance in self._components()
+            ]
         return {
             **{name: to_data(getattr(self, name)) for name in names},
             "form": self.form,
             "season_length": self.season_length,
             "arm_means": self.arm_means.tolist(),
             "noise_variances": self.noise_variances.tolist(),
-            "drift": self._drift(),
+            "drift": drift,
         }
-
-    def _drift(self) -> list[dict[str, Any]]:
-        """Return what drifts, in types of JSON."""
-        dynamics = self.model.dynamics
-        if isinstance(dynamics, VectorDynamics):
-            decay = np.diag(dynamics.transition)
-            return [{"transition_of_each_arm": decay.tolist(), "gap": dynamics.gap}]
-        return [
-            {**describe(kernel), "mean_variance": covariance.diagonal().mean().item()}
-            for kernel, covariance in self._components()
-        ]
 
     def summary(self) -> dict[str, str]:
         """Return the numbers by name, as text."""
-        best = int(self.arm_means.argmax())
+        best, interval = int(self.arm_means.argmax()), {}
+        if self.forgetting_rate_interval is not None:
+            low, high = self.forgetting_rate_interval
+            name = f"{self.level:.0%} interval of the forgetting rate"
+            interval[name] = f"{low:.4g} to {high:.4g}"
         return {
             "panel": f"{self.num_arms} arms, {self.num_times} times",
             "largest mean": f"{self.arm_means[best]:.4g}, arm {best}",
             "season": describe_season(self),
             "drift": self._describe_drift(),
-            **self._interval(),
+            **interval,
             "deviation of noise": _range(self.noise_variances.sqrt()),
             "log likelihood": f"{self.log_likelihood:.2f}",
             "multiplier": f"{self.tuning.multiplier:g}",
         }
-
-    def _interval(self) -> dict[str, str]:
-        """Return the interval of ε by its name, as text, if there is one."""
-        if self.forgetting_rate_interval is None:
-            return {}
-        low, high = self.forgetting_rate_interval
-        return {f"{self.level:.0%} interval of the forgetting rate": f"{low:.4g} to {high:.4g}"}
 
     def _describe_drift(self) -> str:
         """Return what drifts, as text."""
@@ -387,7 +382,7 @@ def _range(values: Tensor) -> str:
     return f"{middle:.4g} ({low:.3g} to {high:.3g})"
 
 
-def messages_of(fitted: Fitted, cells: Cells, outliers: Sequence[Outlier]) -> list[str]:
+def messages_of(maximum: Maximum, cells: Cells, outliers: Sequence[Outlier]) -> list[str]:
     """Return warnings on the reliability of the numbers."""
     messages = []
     if outliers:
@@ -400,12 +395,11 @@ def messages_of(fitted: Fitted, cells: Cells, outliers: Sequence[Outlier]) -> li
             f"{len(outliers)} of {cells.num_values} values lie far from what their arm's past "
             f"predicts, and were taken for that: {named}{f', and {others} more' if others else ''}."
         )
-    maximum = fitted.maximum
     if isinstance(maximum.form, CommonForm):
-        own = maximum.form.num_kernel
-        bounds = maximum.form.bounds()[own]
+        place = maximum.form.num_counted - 1
+        bounds = maximum.form.bounds()[place]
         for bound, side in zip(bounds, ("lower", "upper"), strict=True):
-            if math.isclose(maximum.theta[own], bound or 0.0, abs_tol=1e-3):
+            if math.isclose(maximum.theta[place], bound or 0.0, abs_tol=1e-3):
                 messages.append(f"The noise variance is at its {side} bound.")
         dynamics = maximum.form.dynamics(maximum.theta, 1.0, 1.0)
         assert isinstance(dynamics, CommonDynamics)

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from botorch.exceptions.errors import InputDataError
 
+from tvbo.logs.forms import CANDIDATES
 from tvbo.logs.panel_cells import Cells
-from tvbo.logs.panel_selection import Fitted, PanelSearch
+from tvbo.logs.panel_maximize import Maximum
+from tvbo.logs.panel_selection import PanelSearch
 from tvbo.logs.season import MAX_HARMONICS, PeriodicSeason, Season, SegmentProfile, WorkweekSeason
 from tvbo.spaces.times import duration, parse_timedelta
 
@@ -36,7 +38,6 @@ comes twice may be slow drift."""
 
 def seasons_of(
     season: float | Season | Literal["auto"],
-    flat: Fitted | None,
     search: PanelSearch,
     time_unit: str,
     origin: pd.Timestamp | None,
@@ -47,7 +48,6 @@ def seasons_of(
 
     Args:
         season: A period or a season in the user's unit of time, or ``"auto"``.
-        flat: A fit without a season, where a period must be looked for.
         search: The panel.
         time_unit: Name of the user's unit.
         origin: Time zero by the calendar, in local time; None if it is not known.
@@ -91,7 +91,7 @@ def seasons_of(
         )
         return []
     if unit is None:
-        assert flat is not None
+        flat = search.fit(CANDIDATES[0].name, None)
         return [_periodic(period) for period in find_periods(flat, cells)]
     day = parse_timedelta("day", "1D") / unit / gap
     fitting = [period for period in (day, 7 * day) if PERIODS * period <= cells.span + 1]
@@ -109,7 +109,7 @@ def seasons_of(
     return seasons
 
 
-def find_periods(flat: Fitted, cells: Cells) -> list[float]:
+def find_periods(flat: Maximum, cells: Cells) -> list[float]:
     """Return the periods at which a panel has most more power than drift and noise explain.
 
     It is the periodogram of the panel's standardized innovations, each arm's prediction errors by
@@ -123,8 +123,8 @@ def find_periods(flat: Fitted, cells: Cells) -> list[float]:
     Returns:
         The largest :data:`PEAKS` peaks, in units of one gap; none if the log is too short for any.
     """
-    form, theta = flat.maximum.form, flat.maximum.theta
-    residuals = cells.values - flat.regressors.columns @ flat.maximum.coefficients
+    form, theta = flat.form, flat.theta
+    residuals = cells.values - flat.regressors.columns @ flat.coefficients
     errors, _ = form.filter(residuals, cells.gaps, theta).innovations(
         form.outputs(residuals, theta)
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from scipy.optimize import brentq
@@ -77,30 +77,6 @@ MAX_DENSE_STATES = 120
 where cells are missing."""
 
 
-@dataclass(frozen=True)
-class Fitted:
-    """A form of drift with a season or without, at its maximum.
-
-    Args:
-        name: Name of the form.
-        season: The season in units of the usual gap; None if there is none.
-        maximum: The maximum.
-        regressors: The functions of means and season.
-        num_parameters: Number of parameters that BIC counts.
-    """
-
-    name: str
-    season: Season | None
-    maximum: Maximum
-    regressors: Regressors
-    num_parameters: int
-
-    def evidence(self, num_values: int) -> float:
-        """Return the log marginal likelihood over the season less the penalty of BIC."""
-        penalty = 0.5 * self.num_parameters * math.log(num_values)
-        return self.maximum.objective + self.regressors.log_volume - penalty
-
-
 class PanelSearch:
     """The fits of a panel.
 
@@ -140,14 +116,14 @@ class PanelSearch:
         self.target = self.cells.deviations**2
         # The same prior for all forms and seasons, so that they can be compared.
         self.weight = covariance_weight(self.cells)
-        self.fits: dict[tuple[str, Season | None], Fitted] = {}
+        self.fits: dict[tuple[str, Season | None], Maximum] = {}
         self.parts: dict[int, PanelSearch] = {}
 
-    def polish(self, fitted: Fitted) -> Fitted:
+    def polish(self, found: Maximum) -> Maximum:
         """Continue the search of a fit to its maximum."""
-        cells = self.regular if fitted.name == VECTOR else self.cells
+        form, regressors = found.form, found.regressors
+        cells = self.regular if form.name == VECTOR else self.cells
         assert cells is not None
-        form, regressors, found = fitted.maximum.form, fitted.regressors, fitted.maximum
         if isinstance(form, CommonForm) and len(form.kernels) > 1:
             # Sums of kernels have several maxima.
             starts = [form.spread(found.theta, factor) for factor in SPREADS]
@@ -156,88 +132,74 @@ class PanelSearch:
                 for theta in starts
             ]
             found = max([found, *others], key=lambda each: each.objective)
-        found = maximize(form, cells, regressors, found.coefficients, found.theta, FINE)
-        return replace(fitted, maximum=found)
+        return maximize(form, cells, regressors, found.coefficients, found.theta, FINE)
 
-    def fit(self, name: str, season: Season | None) -> Fitted:
+    def fit(self, name: str, season: Season | None) -> Maximum:
         """Fit a form of drift with a season or without, roughly, from first estimates."""
         if (name, season) in self.fits:
             return self.fits[name, season]
         base, cells = CANDIDATES[0].name, self.regular if name == VECTOR else self.cells
         assert cells is not None
-        if self.whole is None and name == base and season is None:
-            fitted = self._maximize(name, cells, None, mean_regressors(cells), None)
-        elif self.whole is None and name == base:
-            assert season is not None
-            fitted = self._about(season, self.fit(name, None))
-        else:
+        if self.whole is not None or name != base:
             # All forms and parts have the prior of the season that exponential decay has.
-            start = self.fit(base, season) if self.whole is None else None
-            if self.whole is not None:
-                start = self.whole.fits[name, season]
-            assert start is not None
+            start = self.fit(base, season) if self.whole is None else self.whole.fits[name, season]
             columns, shared = columns_of(season, cells.times), start.regressors
-            information = shared.information * len(cells.values) / len(shared.columns)
             regressors = replace(
                 shared,
                 columns=columns,
-                coefficients=start.maximum.coefficients,
-                information=information,
+                coefficients=start.coefficients,
+                information=shared.information * len(columns) / len(shared.columns),
             )
-            fitted = self._maximize(name, cells, season, regressors, start)
-        self.fits[name, season] = fitted
-        return fitted
+            found = self._maximize(name, cells, regressors, start)
+        elif season is None:
+            found = self._maximize(name, cells, mean_regressors(cells), None)
+        else:
+            found = self._about(season, self.fit(name, None))
+        self.fits[name, season] = found
+        return found
 
     def settle(self, season: Season) -> None:
         """Estimate the prior of a season once more, about the drift with it."""
         base = CANDIDATES[0].name
         self.fits[base, season] = self._about(season, self.fit(base, season))
 
-    def _about(self, season: Season, start: Fitted) -> Fitted:
+    def _about(self, season: Season, start: Maximum) -> Maximum:
         """Fit exponential decay with a season whose prior is that given another fit."""
-        regressors = season_regressors(self.cells, season, start.maximum)
-        return self._maximize(start.name, self.cells, season, regressors, start)
+        regressors = season_regressors(self.cells, season, start)
+        return self._maximize(start.form.name, self.cells, regressors, start)
 
     def _maximize(
-        self,
-        name: str,
-        cells: Cells,
-        season: Season | None,
-        regressors: Regressors,
-        start: Fitted | None,
-    ) -> Fitted:
+        self, name: str, cells: Cells, regressors: Regressors, start: Maximum | None
+    ) -> Maximum:
         """Fit a form of drift with given regressors, from another fit or first estimates."""
         coefficients = regressors.coefficients
         residuals = replace(cells, values=cells.values - regressors.columns @ coefficients)
-        n = cells.values.shape[1]
-        theta = None if start is None or start.name != name else start.maximum.theta
+        theta = None if start is None or start.form.name != name else start.theta
         form: Form
         if name == INDEPENDENT:
-            form, count = IndependentForm(residuals), 3 * n
+            form = IndependentForm(residuals)
         elif name == VECTOR:
-            own = self.fit(INDEPENDENT, season)
-            form, count, theta = vector_form(residuals, own.maximum.theta), 0, None
+            own = self.fit(INDEPENDENT, regressors.season)
+            form, theta = vector_form(residuals, own.theta), None
         else:
             form = self._common(name, residuals, start)
-            count = form.num_kernel + 1
             if theta is not None:
-                theta = np.append(theta[:count], form.start[count:])
-        maximum = maximize(
+                theta = np.append(theta[: form.num_counted], form.start[form.num_counted :])
+        return maximize(
             form, cells, regressors, coefficients, theta, ROUGH, num_rounds=ROUGH_ROUNDS
         )
-        return Fitted(name, season, maximum, regressors, count + regressors.num_scales)
 
-    def _common(self, name: str, residuals: Cells, start: Fitted | None) -> CommonForm:
+    def _common(self, name: str, residuals: Cells, start: Maximum | None) -> CommonForm:
         """Return a form that all arms share, from the covariance of a fit or a first estimate."""
-        if start is not None and isinstance(start.maximum.form, CommonForm):
-            covariance = start.maximum.form.covariance_at(start.maximum.theta)
+        if start is not None and isinstance(start.form, CommonForm):
+            covariance = start.form.covariance_at(start.theta)
         else:
             covariance = first_covariance(residuals)
         noise = 0.1 * float((residuals.deviations**2).mean())
         kernels = next(each for each in self.candidates if each.name == name).kernels()
         return CommonForm(name, kernels, residuals, covariance, self.weight, noise, self.target)
 
-    def rate_interval(self, fitted: Fitted, level: float) -> tuple[float, float] | None:
+    def rate_interval(self, found: Maximum, level: float) -> tuple[float, float] | None:
         """Return the profile likelihood interval of ε in the user's unit of time, or None.
 
         It is of exponential decay that all arms share. Everything else is maximized again at each
@@ -245,13 +207,11 @@ class PanelSearch:
         end that is not reached within the bounds is 0 or 1.
 
         Args:
-            fitted: The fit, at its maximum.
+            found: The fit, at its maximum.
             level: Confidence.
         """
-        form, found = fitted.maximum.form, fitted.maximum
+        form = found.form
         if not isinstance(form, CommonForm) or form.name != CANDIDATES[0].name:
-            return None
-        if form.num_kernel != 1:
             return None
         (low, high), center = form.bounds()[0], float(found.theta[0])
         assert low is not None
@@ -267,7 +227,7 @@ class PanelSearch:
                 points[log_rate] = maximize(
                     form,
                     self.cells,
-                    fitted.regressors,
+                    found.regressors,
                     near.coefficients,
                     start,
                     ROUGH_PROFILE,
@@ -288,13 +248,13 @@ class PanelSearch:
             ends.append(-math.expm1(-math.exp(end) / self.gap))
         return ends[0], ends[1]
 
-    def model(self, fitted: Fitted) -> PanelModel:
+    def model(self, found: Maximum) -> PanelModel:
         """Return a fit in the user's units."""
-        maximum, season = fitted.maximum, fitted.season
-        coefficients = maximum.coefficients * self.unit
+        season = found.regressors.season
+        coefficients = found.coefficients * self.unit
         coefficients[0] += self.center
         return PanelModel(
-            maximum.form.dynamics(maximum.theta, self.unit**2, self.gap),
+            found.form.dynamics(found.theta, self.unit**2, self.gap),
             None if season is None else season.in_unit_of_time(1 / self.gap),
             coefficients,
         )
@@ -390,7 +350,7 @@ def mean_regressors(cells: Cells) -> Regressors:
     information = (~np.isnan(cells.values)).sum(0) / density
     n = cells.values.shape[1]
     return Regressors(
-        columns, np.eye(n), np.zeros((n, 1)), information[:, None, None], coefficients, 0
+        None, columns, np.eye(n), np.zeros((n, 1)), information[:, None, None], coefficients
     )
 
 
@@ -441,7 +401,7 @@ def season_regressors(cells: Cells, season: Season, base: Maximum) -> Regressors
     bounds = [AMPLITUDES, (0.0, 2.0), *season.shape_bounds]
     precisions = prior(minimize(descent, start, method="L-BFGS-B", bounds=bounds).x)
     coefficients = (modes @ solve(precisions)).T
-    return Regressors(columns, modes, precisions, information, coefficients, len(start))
+    return Regressors(season, columns, modes, precisions, information, coefficients)
 
 
 def filled_in(residuals: Cells) -> Array:

@@ -186,21 +186,6 @@ class KalmanFilter:
             errors[run.start : run.stop] *= np.sqrt(run.precision[..., 0])
         return errors
 
-    def log_likelihood(self, values: Array, restricted: bool = False) -> float:
-        """Return the log likelihood of values ``T x b x m``.
-
-        Args:
-            values: The values.
-            restricted: Whether a constant level of each output is integrated out, with a flat
-                prior, at whose maximum the values are: the restricted likelihood.
-        """
-        errors, _ = self.innovations(values)
-        value = self._log_likelihood(errors, self._weigh(errors))
-        if restricted:
-            errors, _ = self.innovations(self._levels())
-            value -= 0.5 * float(np.linalg.slogdet(self._information(errors))[1].sum())
-        return value
-
     def precision_times(self, values: Array) -> Array:
         """Return the precision matrix of all observed cells times values, ``T x ... x b x m``."""
         errors, _ = self.innovations(values)
@@ -215,18 +200,27 @@ class KalmanFilter:
 
         Args:
             values: The values.
-            restricted: As in :meth:`log_likelihood`.
+            restricted: Whether a constant level of each output is integrated out, with a flat
+                prior, at whose maximum the values are: the restricted likelihood.
         """
         series = values[:, None]
         if restricted:
-            series = np.concatenate([series, self._levels()], axis=1)
+            # Further series, of ones for each output and zero in the others.
+            T, b, m = self.observed.shape
+            levels = np.broadcast_to(np.eye(m)[:, None], (T, m, b, m))
+            series = np.concatenate([series, levels], axis=1)
         errors, filtered = self.innovations(series)
         weighted = self._weigh(errors)
-        log_likelihood = self._log_likelihood(errors[:, 0], weighted[:, 0])
+        logs = sum((run.stop - run.start) * run.log_determinant for run in self.runs)
+        logs += int(self.observed.sum()) * math.log(2 * math.pi)
+        log_likelihood = -0.5 * (float((errors[:, 0] * weighted[:, 0]).sum()) + logs)
         if restricted:
             # The derivative of log |H| is that of the levels' own quadratic forms, in a basis in
             # which H is the identity.
-            information = self._information(errors[:, 1:])
+            information = np.einsum("tjbi,tkbi->bjk", errors[:, 1:], weighted[:, 1:], optimize=True)
+            diagonal = np.arange(m)
+            # An output that was never observed has none, and counts for nothing.
+            information[:, diagonal, diagonal] += ~self.observed.any(0)
             log_likelihood -= 0.5 * float(np.linalg.slogdet(information)[1].sum())
             basis = np.linalg.inv(np.linalg.cholesky(information))
             for part in (weighted, filtered):
@@ -254,20 +248,6 @@ class KalmanFilter:
         T, b, m = self.observed.shape
         return self.observed.reshape(T, *(1,) * (values.ndim - 3), b, m)
 
-    def _levels(self) -> Array:
-        """Return a series of ones for each output, zero in the others, ``T x m x b x m``."""
-        T, b, m = self.observed.shape
-        return np.broadcast_to(np.eye(m)[:, None], (T, m, b, m))
-
-    def _information(self, errors: Array) -> Array:
-        """Return the information about the levels, ``b x m x m``, from their innovations."""
-        information = np.einsum("tjbi,tkbi->bjk", errors, self._weigh(errors), optimize=True)
-        m = information.shape[-1]
-        diagonal = np.arange(m)
-        # An output that was never observed has none, and counts for nothing.
-        information[:, diagonal, diagonal] += ~self.observed.any(0)
-        return np.asarray(information, np.float64)
-
     def _weigh(self, errors: Array) -> Array:
         """Return innovations times the inverses of their covariances."""
         weighted = np.empty_like(errors)
@@ -275,11 +255,6 @@ class KalmanFilter:
             times = slice(run.start, run.stop)
             weighted[times] = _times(run.precision, errors[times])
         return weighted
-
-    def _log_likelihood(self, errors: Array, weighted: Array) -> float:
-        logs = sum((run.stop - run.start) * run.log_determinant for run in self.runs)
-        constant = int(self.observed.sum()) * math.log(2 * math.pi)
-        return -0.5 * (float((errors * weighted).sum()) + logs + constant)
 
     def _transitions(self) -> list[tuple[NDArray[np.int64], Array]]:
         """Return the times after each distinct gap, and the transition over it."""

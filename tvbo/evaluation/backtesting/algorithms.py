@@ -10,7 +10,6 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-from gpytorch.means import ConstantMean
 from torch import Generator, Tensor
 
 from tvbo.evaluation.backtesting.rivals import (
@@ -24,6 +23,7 @@ from tvbo.evaluation.backtesting.rivals import (
 from tvbo.kernels import CovarianceMatrixKernel
 from tvbo.logs import DriftFit, PanelFit, fit_panel
 from tvbo.logs.block_length import block_length
+from tvbo.logs.drift_result import constant_mean
 from tvbo.logs.panel_report import describe_season
 from tvbo.optimizers import Optimizer, RandomSearch
 from tvbo.recipes import gp_ucb, r_gp_ucb, tv_gp_ucb
@@ -149,11 +149,9 @@ class PanelAlgorithm:
             length = block_length(1 - (1 - rate) ** step, self.horizon) * step
             # Means that differ are a part of the covariance about one mean.
             means = panel.arm_means - panel.arm_means.mean()
-            mean = ConstantMean()
-            mean.constant = panel.arm_means.mean()
             shared |= {
                 "covar_module": CovarianceMatrixKernel(covariance + means.outer(means)),
-                "mean_module": mean.double().requires_grad_(False),
+                "mean_module": constant_mean(panel.arm_means.mean().item()),
                 "noise_variance": panel.noise_variances.mean().item(),
             }
         if self.name == "gp_ucb":

@@ -19,12 +19,8 @@ from tvbo.evaluation.backtesting.algorithms import Algorithm
 from tvbo.evaluation.backtesting.result import BacktestResult
 from tvbo.optimizers import Optimizer
 from tvbo.spaces import FiniteSpace
-from tvbo.spaces.times import duration, parse_timedelta
 from tvbo.terminal import patient_steps
 from tvbo.threads import threads_for
-
-DAY = "1D"
-"""Shortest block of times for standard errors, where the times have a unit."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +90,6 @@ def play(
         remarks += getattr(make, "messages", [])
     if block_length is not None and not 0 < block_length < math.inf:
         raise ValueError(f"Expected a finite block_length > 0. Got {block_length}.")
-    unit = duration(time_unit)
-    day = None if unit is None else float(parse_timedelta("day", DAY) / unit)
     regret, chosen, labels = {}, {}, {}
     played: dict[str, list[Played]] = {name: [] for name in made}
     names, count = [*made], len(stretches)
@@ -140,7 +134,6 @@ def play(
         labels=labels,
         arms=arms,
         given_block=block_length,
-        day=day,
         time_unit=time_unit,
         messages=remarks,
         **described,

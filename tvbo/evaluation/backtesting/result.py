@@ -15,6 +15,7 @@ from scipy.special import stdtrit
 from torch import Tensor
 
 from tvbo.logs.paired import correlation_length
+from tvbo.spaces.times import duration, parse_timedelta
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,7 +48,6 @@ class BacktestResult:
         arms: Names of the arms.
         given_block: Length of a block of times, for standard errors, in units of time; None is by
             :attr:`block_length`.
-        day: Length of a day in units of time; None where these have no unit.
         time_unit: Name of the unit of time.
         unit: Name of the unit of the outcomes, or empty.
         folds: Rows of each fold, of training and those played; empty for a simulation.
@@ -64,7 +64,6 @@ class BacktestResult:
     labels: Mapping[str, str]
     arms: Sequence[str]
     given_block: float | None
-    day: float | None = None
     time_unit: str = "1"
     unit: str = ""
     folds: Sequence[tuple[range, range]] = ()
@@ -86,7 +85,9 @@ class BacktestResult:
         gaps_of_rivals = [self._gap(self.subject, other).numpy() for other in self.rivals]
         longest = max(map(correlation_length, gaps_of_rivals), default=1.0)
         length = math.ceil(LENGTHS * longest) if longest > 1 else 1
-        return max(length * step, 0.0 if self.day is None else self.day)
+        unit = duration(self.time_unit)
+        day = 0.0 if unit is None else float(parse_timedelta("day", "1D") / unit)
+        return max(length * step, day)
 
     @cached_property
     def blocks(self) -> Tensor:
