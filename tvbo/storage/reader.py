@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,19 +107,17 @@ class JournalReader:
 
         A damaged one is none: it is a shortcut, and the records are all that counts.
         """
-        try:
-            row = self._connection.execute("SELECT * FROM snapshot").fetchone()
-            if row is None or self.damage is not None:
-                return None
-            seq, chain, versions, data, digest = row
-            of_records = self._connection.execute(
-                "SELECT checksum FROM events WHERE seq = ?", (seq,)
-            ).fetchone()
-            if of_records != (chain,) or seq > self.num_good or digest_of(data) != digest:
-                return None
-            return seq, str(versions), data
-        except (sqlite3.Error, TypeError, ValueError):
+        if self.damage is not None:
             return None
+        with suppress(sqlite3.Error, TypeError, ValueError):
+            row = self._connection.execute(
+                "SELECT seq, versions, state, digest FROM snapshot JOIN events USING (seq) "
+                "WHERE chain = checksum AND seq <= ?",
+                (self.num_good,),
+            ).fetchone()
+            if row is not None and digest_of(row[2]) == row[3]:
+                return row[0], str(row[1]), row[2]
+        return None
 
     def events(self, after: int = 0) -> Iterator[tuple[int, Event]]:
         """Iterate over the good records after a number, with their numbers."""
@@ -161,16 +159,14 @@ class JournalReader:
 
     def _read_sessions(self) -> list[tuple[int, float]]:
         sessions: list[tuple[int, float]] = []
-        newest = 0
         with self._damage_noted("its sessions"):
             rows = self._connection.execute(
                 "SELECT rowid, after, opened_at FROM sessions ORDER BY rowid"
             )
             for number, after, opened_at in rows:
                 # In a damaged file, the same rows may be read without end.
-                if number <= newest or type(after) is not int or not _is_time(opened_at):
+                if number != len(sessions) + 1 or type(after) is not int or not _is_time(opened_at):
                     raise ValueError(f"session {number} is none")
-                newest = number
                 sessions.append((after, opened_at))
             return sessions
         return []
