@@ -11,7 +11,6 @@ import torch
 from botorch.exceptions.errors import UnsupportedError
 from gpytorch.kernels import Kernel
 from torch import Size, Tensor
-from torch.nn import Parameter
 
 from tvbo.spaces.observations import check_finite
 
@@ -19,8 +18,9 @@ from tvbo.spaces.observations import check_finite
 class BatchKernel(Kernel):
     """A kernel of which GPyTorch can take a part of the batch, and which it can expand.
 
-    GPyTorch's own would index and expand ``active_dims`` as well, and knows neither type, device
-    nor batch of a kernel without parameters.
+    It may be made of other kernels, its attributes, whose batch, type and device it has. GPyTorch's
+    own would index and expand ``active_dims`` as well, and what is inside of the other kernels a
+    second time, and knows neither type, device nor batch of a kernel without parameters.
 
     Args:
         **kwargs: ``active_dims`` and ``batch_shape``, passed to :class:`gpytorch.kernels.Kernel`.
@@ -35,10 +35,18 @@ class BatchKernel(Kernel):
         self.register_buffer("_one", torch.ones(*self.batch_shape, 1), persistent=False)
 
     @property
+    def parts(self) -> dict[str, Kernel]:
+        """The other kernels by name."""
+        return {name: each for name, each in self._modules.items() if isinstance(each, Kernel)}
+
+    @property
     def batch_shape(self) -> Size:
-        """Shape of the batch of parameters."""
+        """Shape of the batch of parameters, broadcast with those of the other kernels."""
         # What BoTorch sets when it takes a part of the outputs may be wrong.
-        return self._one.shape[:-1] if "_one" in self._buffers else self._batch_shape
+        own = self._one.shape[:-1] if "_one" in self._buffers else self._batch_shape
+        return Size(
+            torch.broadcast_shapes(own, *(part.batch_shape for part in self.parts.values()))
+        )
 
     @batch_shape.setter
     def batch_shape(self, value: Size) -> None:
@@ -46,17 +54,20 @@ class BatchKernel(Kernel):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Type of parameters and matrices."""
-        held = {x.dtype for x in (self._one, *self.parameters())}
+        """Type of the parameters; without any, that of the other kernels or of matrices."""
+        parts = self.parts.values()
+        held = {x.dtype for x in (*self.parameters(), *([] if parts else [self._one]))}
         if len(held) > 1:
             raise RuntimeError(f"The kernel's parameters have multiple dtypes: {held}.")
-        dtype: torch.dtype = held.pop()
+        types = held or [each.dtype for each in parts]
+        dtype: torch.dtype = reduce(torch.promote_types, types)
         return dtype
 
     @property
     def device(self) -> torch.device:
-        """Device of parameters and matrices."""
-        return self._one.device
+        """Device of parameters, matrices, and the other kernels."""
+        device: torch.device = next(iter(self.parts.values()), self._one).device
+        return device
 
     def __call__(self, *inputs: Any, **params: Any) -> Any:
         """Return the covariances of inputs, as GPyTorch's kernels do."""
@@ -66,86 +77,32 @@ class BatchKernel(Kernel):
 
     def __getitem__(self, index: Any) -> Self:
         """Return the kernel of a part of the batch."""
-        return self._without_columns(super().__getitem__, index) if self.batch_shape else self
-
-    def expand_batch(self, *sizes: Any) -> Self:
-        """Return the kernel with its parameters expanded to a batch shape."""
-        return self._without_columns(super().expand_batch, *sizes)
-
-    def _without_columns(self, make: Callable[..., Self], *given: Any) -> Self:
-        columns, self.active_dims = self.active_dims, None
-        try:
-            new = make(*given)
-            new.active_dims = columns
-        finally:
-            self.active_dims = columns
-        return new
-
-
-class ComposedKernel(Kernel):
-    """A kernel made of others, its attributes, whose batch, type and device it has.
-
-    GPyTorch's would index and expand ``active_dims`` as well, and the kernels inside of the others
-    a second time.
-
-    Args:
-        **kwargs: ``active_dims``, passed to :class:`gpytorch.kernels.Kernel`.
-    """
-
-    @property
-    def parts(self) -> dict[str, Kernel]:
-        """The other kernels by name."""
-        return {name: each for name, each in self._modules.items() if isinstance(each, Kernel)}
-
-    @property
-    def batch_shape(self) -> Size:
-        """Broadcast batch shape of the other kernels."""
-        return Size(torch.broadcast_shapes(*(part.batch_shape for part in self.parts.values())))
-
-    @batch_shape.setter
-    def batch_shape(self, value: Size) -> None:
-        self._batch_shape = value
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Type of the parameters; without any, that of the other kernels."""
-        dtype: torch.dtype = super().dtype
-        if next(self.parameters(), None) is None:
-            dtype = reduce(torch.promote_types, [part.dtype for part in self.parts.values()])
-        return dtype
-
-    @property
-    def device(self) -> torch.device | None:
-        """Device of the other kernels, which may have no parameters."""
-        device: torch.device | None = next(iter(self.parts.values())).device
-        return device
-
-    def __getitem__(self, index: Any) -> Self:
-        """Return the kernel of a part of the batch."""
-        return self._with_parts(lambda each: each[index]) if self.batch_shape else self
+        return self._changed(lambda each: each[index]) if self.batch_shape else self
 
     def expand_batch(self, *sizes: Any) -> Self:
         """Return the kernel with its parameters expanded to a batch shape."""
         shape = Size(sizes if isinstance(sizes[0], int) else sizes[0])
+        depth = len(self.batch_shape)
 
         def expanded(each: Any) -> Any:
             if isinstance(each, Kernel):
                 return each.expand_batch(shape)
-            return each.expand(*shape, each.shape[-1]).clone()
+            return each.expand(*shape, *each.shape[depth:]).clone()
 
-        return self._with_parts(expanded)
+        return self._changed(expanded)
 
-    def _with_parts(self, change: Callable[[Any], Any]) -> Self:
-        """Return a copy whose other kernels, and own parameters, are changed."""
-        new = deepcopy(self)
+    def _changed(self, change: Callable[[Any], Any]) -> Self:
+        """Return a copy whose other kernels, and own tensors with a batch, are changed."""
+        new, depth = deepcopy(self), len(self.batch_shape)
         for name, part in self.parts.items():
             setattr(new, name, change(part))
-        for name, value in self.named_parameters(recurse=False):
-            setattr(new, name, Parameter(change(value.detach())))
+        for name, tensor in (*new._parameters.items(), *new._buffers.items()):
+            if tensor is not None and name != "active_dims" and tensor.ndim > depth:
+                tensor.data = change(tensor.data)
         return new
 
 
-class ColumnKernel(ComposedKernel):
+class ColumnKernel(BatchKernel):
     """``base_kernel`` over the given columns, among which its own ``active_dims`` are counted.
 
     The given kernel is not modified, so that several models can share it and its owner can read the

@@ -14,13 +14,13 @@ from linear_operator import to_dense
 from torch import Tensor
 from torch.nn import Module, Parameter
 
-from tvbo.kernels.batch import ColumnKernel, ComposedKernel
+from tvbo.kernels.batch import BatchKernel, ColumnKernel
 from tvbo.spaces.observations import check_finite
 
 Structure = Literal["product", "additive", "both"]
 
 
-class ContextActionKernel(ComposedKernel):
+class ContextActionKernel(BatchKernel):
     r"""A kernel over action :math:`s` and context :math:`z` (Krause, Ong, 2011, Section 5.1).
 
     .. math::

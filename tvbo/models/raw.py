@@ -19,13 +19,13 @@ from gpytorch.means import Mean, ZeroMean
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tvbo.kernels.batch import ColumnKernel, ComposedKernel
+from tvbo.kernels.batch import BatchKernel, ColumnKernel
 from tvbo.models.closed_form import Array, Correlation, correlation_of
 from tvbo.models.scale import outcome_scale
 from tvbo.models.time_varying_gp import TimeVaryingGP
 
 
-class ScaledKernel(ComposedKernel):
+class ScaledKernel(BatchKernel):
     """A kernel of outcomes in another unit, and of rows before a transform.
 
     Args:
