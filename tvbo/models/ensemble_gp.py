@@ -8,14 +8,10 @@ from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 import torch
-from botorch.acquisition.objective import PosteriorTransform
-from botorch.exceptions.errors import (
-    UnsupportedError,
-)
+from botorch.exceptions.errors import UnsupportedError
 from botorch.models import SingleTaskGP
 from botorch.models.model import Model
 from botorch.models.transforms import Normalize
-from botorch.posteriors import Posterior
 from gpytorch.kernels import Kernel
 from gpytorch.means import ConstantMean, Mean
 from linear_operator import to_dense
@@ -377,37 +373,6 @@ class EnsembleGP(OneOutputModel):
             Y = _joined(Y.unsqueeze(-2), added.Y, dim=-1).squeeze(-2)
         return Y.expand(*self.batch_shape, Y.shape[-1])
 
-    def posterior(
-        self,
-        X: Tensor,
-        output_indices: list[int] | None = None,
-        observation_noise: bool | Tensor = False,
-        posterior_transform: PosteriorTransform | None = None,
-    ) -> Posterior:
-        """Return the joint posterior of ``q`` rows, differentiable in ``X``.
-
-        Args:
-            X: Rows, ``... x q x d``; the first dimensions broadcast with ``batch_shape``. Any
-                time, also before the newest observation.
-            output_indices: None or ``[0]``.
-            observation_noise: Whether to add ``noise_variance``, or noise variances to add,
-                ``... x q x 1``.
-            posterior_transform: Applied to the posterior, as in BoTorch.
-
-        Raises:
-            BotorchTensorDimensionError: if the shape does not fit.
-            InputDataError: if a value is not finite.
-            UnsupportedError: if another output is asked for.
-        """
-        self._check_output(output_indices)
-        mean, covar = self._joint(self._checked(X))
-        if X.shape[-2] == 1:
-            covar = covar.clamp_min(LEAST_VARIANCE)
-        else:
-            covar.diagonal(dim1=-2, dim2=-1).clamp_min_(LEAST_VARIANCE)
-        covar = covar.expand(*mean.shape, mean.shape[-1])
-        return self._posterior(mean, covar, X, observation_noise, posterior_transform)
-
     def row_marginals(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """Return the means and variances that :meth:`posterior` has, without building it.
 
@@ -417,8 +382,8 @@ class EnsembleGP(OneOutputModel):
         Returns:
             Means and variances, ``... x 1``.
         """
-        mean, covar = self._joint(self._checked(X))
-        variance = covar.squeeze(-1).clamp_min(LEAST_VARIANCE).expand_as(mean)
+        mean, covar = self._joint(X)
+        variance = covar.squeeze(-1)
         of_outcomes = getattr(self, "outcome_transform", None)
         if of_outcomes is not None:
             mean, variance = of_outcomes.untransform(mean, variance)
@@ -682,7 +647,7 @@ class EnsembleGP(OneOutputModel):
         return (V, own), mean + (own @ added.innovations).squeeze(-1)
 
     def _joint(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """Return means ``... x q`` and covariances ``... x q x q``."""
+        X = self._checked(X)
         is_single = X.shape[-2] == 1
         if is_single and self.is_closed_form:
             mean, variance = ClosedForm.apply(X, self.moments())
@@ -695,11 +660,17 @@ class EnsembleGP(OneOutputModel):
         else:
             covars = self._prior_covar(X, X) - sum(each @ each.mT for each in V)
         if len(self.weights) == 1:
-            return means.squeeze(-2), covars.squeeze(-3)
-        mean = torch.tensordot(means, self.weights, ([-2], [0]))
-        deviations = means - mean.unsqueeze(-2)
-        covars = covars + deviations.unsqueeze(-1) * deviations.unsqueeze(-2)
-        return mean, torch.tensordot(covars, self.weights, ([-3], [0]))
+            mean, covar = means.squeeze(-2), covars.squeeze(-3)
+        else:
+            mean = torch.tensordot(means, self.weights, ([-2], [0]))
+            deviations = means - mean.unsqueeze(-2)
+            covars = covars + deviations.unsqueeze(-1) * deviations.unsqueeze(-2)
+            covar = torch.tensordot(covars, self.weights, ([-3], [0]))
+        if is_single:
+            covar = covar.clamp_min(LEAST_VARIANCE)
+        else:
+            covar.diagonal(dim1=-2, dim2=-1).clamp_min_(LEAST_VARIANCE)
+        return mean, covar.expand(*mean.shape, mean.shape[-1])
 
     def _checked(self, X: Tensor) -> Tensor:
         """Return rows in float64; raise unless their shape fits and they are finite."""

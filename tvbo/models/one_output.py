@@ -102,6 +102,48 @@ class OneOutputModel(Model):
         They are of transformed outcomes, as ``noise_variance``.
         """
 
+    @abstractmethod
+    def _joint(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """Return means ``... x q`` and covariances ``... x q x q`` at rows, checked here."""
+
+    def posterior(
+        self,
+        X: Tensor,
+        output_indices: list[int] | None = None,
+        observation_noise: bool | Tensor = False,
+        posterior_transform: PosteriorTransform | None = None,
+    ) -> Posterior:
+        """Return the joint posterior of ``q`` rows.
+
+        Args:
+            X: Rows, ``... x q x d``; the first dimensions broadcast with ``batch_shape``. Any
+                time, also before the newest observation.
+            output_indices: None or ``[0]``.
+            observation_noise: Whether to add ``noise_variance``, or noise variances to add,
+                ``... x q x 1``.
+            posterior_transform: Applied to the posterior, as in BoTorch.
+
+        Raises:
+            BotorchTensorDimensionError: if the shape does not fit.
+            InputDataError: if a value is not finite, or an action is none of a finite set.
+            UnsupportedError: if another output is asked for, or on a finite set a gradient by
+                ``X``.
+        """
+        self._check_output(output_indices)
+        mean, covar = self._joint(X)
+        operator = to_linear_operator(covar)
+        if isinstance(observation_noise, Tensor):
+            operator = operator.add_diagonal(observation_noise.to(mean).squeeze(-1).expand_as(mean))
+        elif observation_noise:
+            operator = operator.add_diagonal(self.noise_variance.unsqueeze(-1).expand_as(mean))
+        posterior: Posterior = GPyTorchPosterior(Normal(mean, operator))
+        of_outcomes: Any = self._modules.get("outcome_transform")
+        if of_outcomes is not None:
+            posterior = of_outcomes.untransform_posterior(posterior, X)
+        if posterior_transform is not None:
+            posterior = posterior_transform(posterior=posterior, X=X)
+        return posterior
+
     @property
     def likelihood(self) -> GaussianLikelihood:
         """A Gaussian likelihood with ``noise_variance``; changes of it have no effect."""
@@ -144,28 +186,6 @@ class OneOutputModel(Model):
     def _check_output(self, indices: list[int] | None) -> None:
         if indices is not None and list(indices) != [0]:
             raise UnsupportedError(f"Expected output_indices [0] or None. Got {indices}.")
-
-    def _posterior(
-        self,
-        mean: Tensor,
-        covar: Tensor,
-        X: Tensor,
-        observation_noise: bool | Tensor,
-        posterior_transform: PosteriorTransform | None,
-    ) -> Posterior:
-        """Return the posterior at ``X`` by means and covariances, after the transforms."""
-        operator = to_linear_operator(covar)
-        if isinstance(observation_noise, Tensor):
-            operator = operator.add_diagonal(observation_noise.to(mean).squeeze(-1).expand_as(mean))
-        elif observation_noise:
-            operator = operator.add_diagonal(self.noise_variance.unsqueeze(-1).expand_as(mean))
-        posterior: Posterior = GPyTorchPosterior(Normal(mean, operator))
-        of_outcomes: Any = self._modules.get("outcome_transform")
-        if of_outcomes is not None:
-            posterior = of_outcomes.untransform_posterior(posterior, X)
-        if posterior_transform is not None:
-            posterior = posterior_transform(posterior=posterior, X=X)
-        return posterior
 
     def _read(self, name: str, values: Tensor, q: int) -> Tensor:
         """Return outcomes ``Y``, or else noise variances, ``... x q x 1``, as the parameters are.

@@ -11,13 +11,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from botorch.acquisition.objective import PosteriorTransform
 from botorch.exceptions.errors import (
     BotorchTensorDimensionError,
     InputDataError,
     UnsupportedError,
 )
-from botorch.posteriors import Posterior
 from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.means import Mean
 from numpy.typing import NDArray
@@ -308,7 +306,8 @@ class StreamingGP(OneOutputModel):
     :math:`A V_j`, for decay :math:`(1-\varepsilon)^{\text{lag} / 2} V_j`. An observation
     costs :math:`O(W n)` for ``W`` rows. Rows that have faded are dropped. Others may be rotated,
     which changes no covariance, so that no more are left than it takes to explain as much: fewer
-    than the states of all choices, for a smooth kernel far fewer. Of a pending trial
+    than the states of all choices, for a smooth kernel far fewer. At times before the newest of
+    ``k`` events a posterior costs :math:`O(k^3)`. Of a pending trial
     the covariances of all states with its outcome are held, given the outcomes that came, and make
     its row when it comes, in any order.
 
@@ -601,31 +600,7 @@ class StreamingGP(OneOutputModel):
             mean = mean + self._prior_mean(with_time(self.choices, t))
         return mean, variance
 
-    def posterior(
-        self,
-        X: Tensor,
-        output_indices: list[int] | None = None,
-        observation_noise: bool | Tensor = False,
-        posterior_transform: PosteriorTransform | None = None,
-    ) -> Posterior:
-        """Return the joint posterior of ``q`` rows.
-
-        At times before the newest event, it costs :math:`O(k^3)` for ``k`` events.
-
-        Args:
-            X: Rows ``[action | time]``, ``... x q x (d + 1)``, the first dimensions broadcasting
-                with ``batch_shape``.
-            output_indices: None or ``[0]``.
-            observation_noise: Whether to add ``noise_variance``, or noise variances to add,
-                ``... x q x 1``.
-            posterior_transform: Applied to the posterior, as in BoTorch.
-
-        Raises:
-            BotorchTensorDimensionError: if the shape does not fit.
-            InputDataError: if an action is none of the choices, or a time is not finite.
-            UnsupportedError: if another output is asked for, or a gradient by ``X``.
-        """
-        self._check_output(output_indices)
+    def _joint(self, X: Tensor) -> tuple[Tensor, Tensor]:
         if X.requires_grad and torch.is_grad_enabled():
             raise UnsupportedError(
                 "Expected rows without gradients, since the choices are a finite set: maximize "
@@ -641,8 +616,7 @@ class StreamingGP(OneOutputModel):
             shape = (*lead, *self._batch_shape, q)
             mean = self._as_tensor(means.reshape(shape))
             covar = self._as_tensor(covars.reshape(*shape, q))
-        mean = mean + self._prior_mean(X)
-        return self._posterior(mean, covar, X, observation_noise, posterior_transform)
+        return mean + self._prior_mean(X), covar
 
     def draw(self, t: float, generator: Generator) -> Tensor:
         r"""Draw one function from the joint posterior over all choices at one time.
