@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,8 +11,6 @@ from tvbo.fit.density import Array
 from tvbo.fit.drift import describe_form, half_life
 from tvbo.fit.fitted_forms import Posterior
 from tvbo.fit.model_fitter import ModelFitter
-from tvbo.kernels import TemporalDecayKernel, TemporalKernel
-from tvbo.models.closed_form import temporal_kernel
 from tvbo.quadratic_model import STEP, QuadraticModel
 
 LEAST_UNIT = 1e-3
@@ -58,16 +55,9 @@ def estimate_drift(fitter: ModelFitter, time_unit: str | None) -> DriftEstimate:
         fitter: The fitter.
         time_unit: Unit of time, such as ``"1h"``.
     """
-    fitted = fitter.fitted
-    kernels: Sequence[TemporalKernel]
-    if fitted.sets is not None:
-        kernels = [temporal_kernel(fitted.sets.rates[0], fitted.sets.is_smooth[0])]
-    else:
-        assert fitter.last_model is not None
-        kernels = fitter.last_model.temporal_kernels
-    rate = None
-    if len(kernels) == 1 and isinstance(kernels[0], TemporalDecayKernel):
-        rate = kernels[0].forgetting_rate.item()
+    fitted, model = fitter.fitted, fitter.last_model
+    assert model is not None
+    kernels, rate = model.temporal_kernels, model.forgetting_rate
     lag, interval = half_life(kernels), None
     posterior, mode = fitter.posteriors()[fitted.chosen], fitted.modes[fitted.chosen]
     if mode is not None and len(mode) == len(posterior.default):
@@ -76,7 +66,7 @@ def estimate_drift(fitter: ModelFitter, time_unit: str | None) -> DriftEstimate:
         form=describe_form(kernels),
         half_life=lag,
         half_life_interval=interval,
-        forgetting_rate=rate,
+        forgetting_rate=None if rate is None else rate.item(),
         time_unit=time_unit,
     )
 
@@ -102,9 +92,8 @@ def _interval(lag: float, posterior: Posterior, mode: Array) -> tuple[float, flo
     steps, ends = STEP * np.eye(len(mode)), ((posterior.bounds.T - mode) / units).T
     slopes = np.array([(log_half_life(x) - log_half_life(-x)) / (2 * STEP) for x in steps])
     quadratic = QuadraticModel.by_differences(negative, ends.tolist(), np.zeros(len(mode)))
-    if quadratic is None or not np.isfinite(slopes).all() or slopes[quadratic.held].any():
-        return None
-    if not slopes.any():
+    is_known = np.isfinite(slopes).all() and slopes.any()
+    if quadratic is None or not is_known or slopes[quadratic.held].any():
         return None
     spread = 1.96 * math.sqrt(slopes @ np.linalg.solve(quadratic.hessian, slopes))
     return float(lag * np.exp(-spread)), float(lag * np.exp(spread))

@@ -401,43 +401,38 @@ class ModelFitter:
             input_transform = Normalize(
                 self.layout.num_columns, indices=columns, bounds=bounds[:, columns]
             )
-        time = self.layout.time_feature
-        shared: dict[str, Any] = {
-            "train_X": observations.X,
-            "train_Y": observations.Y,
-            "train_Yvar": observations.Yvar,
-            "time_feature": time,
-            "forgetting_rate": self.forgetting_rate,
-            "temporal_kernel": deepcopy(form),
-            "mean_module": mean_module,
-            "likelihood": likelihood if observations.Yvar is None else None,
-            "outcome_transform": None,
-            "input_transform": input_transform,
-        }
-        model: TimeVaryingGP
+        kernels: dict[str, Any]
         if self._has_parts:
-            action_kernel = _in_unit(self.action_kernel, unit)
             # A product has the unit of its factors only once.
-            is_product = self.structure == "product"
-            model = ContextualGP(
-                context_features=self.layout.context_features,
-                structure=self.structure,
-                action_kernel=action_kernel,
-                context_kernel=_in_unit(self.context_kernel, 1.0 if is_product else unit),
-                **shared,
-            )
+            of_context = 1.0 if self.structure == "product" else unit
+            kernels = {
+                "context_features": self.layout.context_features,
+                "structure": self.structure,
+                "action_kernel": _in_unit(self.action_kernel, unit),
+                "context_kernel": _in_unit(self.context_kernel, of_context),
+            }
+        elif isinstance(self.covar_module, Sequence):
+            kernels = {"covar_module": [_in_unit(kernel, unit) for kernel in self.covar_module]}
+        elif self.covar_module is None and self.drift.averages:
+            # Where functions have many local optima, regret is less than with RBF.
+            matern = get_covar_module_with_dim_scaled_prior(sum(self.widths), use_rbf_kernel=False)
+            kernels = {"covar_module": matern}
         else:
-            covar_module: Kernel | list[Kernel] | None
-            if isinstance(self.covar_module, Sequence):
-                covar_module = [_in_unit(kernel, unit) for kernel in self.covar_module]
-            elif self.covar_module is None and self.drift.averages:
-                # Where functions have many local optima, regret is less than with RBF.
-                covar_module = get_covar_module_with_dim_scaled_prior(
-                    sum(self.widths), use_rbf_kernel=False
-                )
-            else:
-                covar_module = _in_unit(self.covar_module, unit)
-            model = TimeVaryingGP(covar_module=covar_module, **shared)
+            kernels = {"covar_module": _in_unit(self.covar_module, unit)}
+        time = self.layout.time_feature
+        model: TimeVaryingGP = (ContextualGP if self._has_parts else TimeVaryingGP)(
+            observations.X,
+            observations.Y,
+            observations.Yvar,
+            time_feature=time,
+            forgetting_rate=self.forgetting_rate,
+            temporal_kernel=deepcopy(form),
+            mean_module=mean_module,
+            likelihood=likelihood if observations.Yvar is None else None,
+            outcome_transform=None,
+            input_transform=input_transform,
+            **kernels,
+        )
         self.drift.set_prior(model, observations.X[:, time])
         return model
 

@@ -76,7 +76,13 @@ def maximize(
         if chosen:
             acq_function.set_X_pending(ask_context.rows(torch.cat(chosen)))
         if isinstance(search_space, FiniteSpace):
-            chosen.append(_over_choices(acq_function, search_space, ask_context, generator))
+            choices = search_space.row_index.choices
+            rows = ask_context.rows(choices).unsqueeze(-2)
+            size = rows_at_once(getattr(acq_function, "model", None)) or len(rows)
+            with torch.no_grad():
+                values = torch.cat([acq_function(part) for part in rows.split(size)])
+            index = argmax(values, generator)
+            chosen.append(choices[index : index + 1].clone())
         else:
             chosen.append(_over_mixed(acq_function, search_space, ask_context, generator))
     return torch.cat(chosen)
@@ -131,21 +137,6 @@ class InUnitCube(AcquisitionFunction):
         rows = self._rows(unnormalize(X if X.ndim > 2 else X.unsqueeze(0), self._bounds, False))
         values: Tensor = self._acq_function(rows)
         return values / self._unit
-
-
-def _over_choices(
-    acq_function: AcquisitionFunction,
-    search_space: FiniteSpace,
-    ask_context: AskContext,
-    generator: Generator,
-) -> Tensor:
-    choices = search_space.row_index.choices
-    rows = ask_context.rows(choices).unsqueeze(-2)
-    size = rows_at_once(getattr(acq_function, "model", None)) or len(rows)
-    with torch.no_grad():
-        values = torch.cat([acq_function(part) for part in rows.split(size)])
-    index = argmax(values, generator)
-    return choices[index : index + 1].clone()
 
 
 def _over_box(

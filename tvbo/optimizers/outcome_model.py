@@ -14,7 +14,7 @@ from torch import Generator, Tensor
 
 from tvbo.fit.model_fitter import ModelFitter, RefitNever
 from tvbo.models.scale import StandardizedModel
-from tvbo.optimizers.pending import Pending
+from tvbo.optimizers.pending import IgnorePending, Pending
 from tvbo.optimizers.posterior_state import PosteriorState
 from tvbo.randomness import copy_of
 from tvbo.retention import KeepAll, Prediction, Rejection, Retention
@@ -158,17 +158,20 @@ class OutcomeModel:
     def look_at(self, t: float, generator: Generator) -> None:
         """Set ``newest`` to the posterior that an ask at ``t`` would have without pending trials.
 
+        A fit that is due is made, and made again at the next ask.
+
         Args:
             t: The time.
             generator: Seeds the restarts of a fit; it is not advanced.
         """
         winsorized, cutoff = self._winsorized(self._held(t))
-        keep = self.keeps(winsorized, t)
-        is_changed = cutoff != self._cutoff or len(winsorized) > len(self.observations)
-        drawn_from = copy_of(generator)
-        self.newest = self.posterior_state.preview(
-            winsorized, keep, self.num_told, drawn_from, is_changed
-        )
+        keep, state = self.keeps(winsorized, t), self.posterior_state.copy()
+        kept = winsorized[keep]
+        are_others = cutoff != self._cutoff or len(winsorized) > len(self.observations)
+        if are_others or not bool(keep.all()):
+            state.restart()
+        state.update(kept, self.num_told, copy_of(generator))
+        self.newest = state.condition(kept, kept.X[:0], IgnorePending())
 
     def admit(self, trial: Trial, row: Tensor) -> tuple[Trial, Rejection | None]:
         """Return a trial with the prediction of its outcome, and why it is rejected, if it is.

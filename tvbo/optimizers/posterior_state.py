@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import torch
 from botorch.models.model import Model
@@ -16,7 +16,7 @@ from tvbo.fit.model_fitter import ModelFitter, RefitNever
 from tvbo.models import EnsembleGP, StreamingGP, TimeVaryingGP
 from tvbo.models.one_output import OneOutputModel
 from tvbo.models.scale import MIN_NOISE, StandardizedModel, marginals, standardized
-from tvbo.optimizers.pending import IgnorePending, Pending
+from tvbo.optimizers.pending import Pending
 from tvbo.rounding import TIE_TOLERANCE
 from tvbo.spaces.observations import Observations
 
@@ -98,33 +98,13 @@ class PosteriorState(ABC):
         )
         return self._with_pending(self._held, observations, rows, pending)
 
-    def preview(
-        self,
-        observations: Observations,
-        keep: Tensor,
-        num_told: int,
-        generator: Generator,
-        is_changed: bool,
-    ) -> StandardizedModel:
-        """Return the posterior that the next round would have without pending trials.
-
-        Does not modify this state. A fit that is due is made, and made again in the next round.
-
-        Args:
-            observations: Those of the last :meth:`update`, less those dropped since, and new ones.
-            keep: Mask of the observations that count, ``n``.
-            num_told: As in :meth:`update`.
-            generator: Seeds the restarts of a fit; advanced by what is drawn from it.
-            is_changed: Whether those of the last :meth:`update` are others now.
-        """
-        state, kept = copy(self), observations[keep]
-        state.fitter = copy(self.fitter)
+    def copy(self) -> Self:
+        """Return a copy that is fitted and takes in observations without changing this state."""
+        new = copy(self)
+        new.fitter = copy(self.fitter)
         if self._held is not None:
-            state._held = replace(self._held, model=copy(self._held.model))
-        if is_changed or not bool(keep.all()):
-            state.restart()
-        state.update(kept, num_told, generator)
-        return state.condition(kept, kept.X[:0], IgnorePending())
+            new._held = replace(self._held, model=copy(self._held.model))
+        return new
 
     def drop(self, observations: Observations, keep: Tensor, t: float) -> None:
         """Forget observations, because retention discards them.
@@ -208,7 +188,7 @@ class PosteriorState(ABC):
         """Return the model of some observations by the newest hyperparameters of a fitter."""
 
     @abstractmethod
-    def _taken_in(self, model: Any, new: Observations) -> Model:
+    def _taken_in(self, model: Any, new: Observations) -> Any:
         """Return a model with more standardized outcomes."""
 
     @abstractmethod
@@ -244,9 +224,8 @@ class RowState(PosteriorState):
         assert dense is not None
         return self._taken_in(EnsembleGP.from_model(dense, fitter.given_noise), observations)
 
-    def _taken_in(self, model: Any, new: Observations) -> EnsembleGP:
-        taken: EnsembleGP = model
-        return taken.condition_on_observations(new.X, new.Y, new.Yvar) if len(new) > 0 else taken
+    def _taken_in(self, model: EnsembleGP, new: Observations) -> EnsembleGP:
+        return model.condition_on_observations(new.X, new.Y, new.Yvar) if len(new) > 0 else model
 
     def _with_pending(
         self, held: StandardizedModel, observations: Observations, rows: Tensor, pending: Pending
@@ -290,11 +269,10 @@ class StreamingState(PosteriorState):
         model = copy(self._prior[1])
         return self._taken_in(model, standardized(observations, fitter.transform))
 
-    def _taken_in(self, model: Any, new: Observations) -> StreamingGP:
+    def _taken_in(self, model: StreamingGP, new: Observations) -> StreamingGP:
         if len(new) > 0:
             model.observe(new.X, new.Y, new.Yvar)
-        taken: StreamingGP = model
-        return taken
+        return model
 
     def _with_pending(
         self, held: StandardizedModel, observations: Observations, rows: Tensor, pending: Pending
