@@ -218,10 +218,7 @@ class GPOptimizer(Optimizer):
             ValueError: if there are several objectives, for which there is :meth:`front`.
         """
         with self._one_call("recommend"):
-            context, t = self._check_context(context), self._time_of(t)
-            space = self._space_of(choices)
-            self._look_at(t)
-            return self._best(t, context, space)
+            return self._best(self._look_at(t, self._check_context(context), choices))
 
     def policy(self, contexts: Table | None = None, t: Time | None = None) -> Policy:
         """Return the actions with the best posterior mean in several contexts at one time.
@@ -250,9 +247,8 @@ class GPOptimizer(Optimizer):
                 table = declared.choices
             else:
                 raise ValueError("Expected contexts, m x c, which bounds do not list. Got none.")
-            t = self._time_of(t)
-            self._look_at(t)
-            return Policy([self._best(t, each, self.search_space) for each in table])
+            present = self._look_at(t)
+            return Policy([self._best(replace(present, context=each)) for each in table])
 
     def front(
         self,
@@ -280,12 +276,9 @@ class GPOptimizer(Optimizer):
             InputDataError, BotorchTensorDimensionError: as :meth:`recommend`.
         """
         with self._one_call("front"):
-            context, t = self._check_context(context), self._time_of(t)
-            space = self._space_of(choices)
-            self._look_at(t)
-            ask_context = self._ask_context(t, context, space, copy_of(self.generator))
-            X = pareto_actions(self._feasibility, ask_context, num_points)
-            return [self._outlook(x, t, context) for x in X.split(1)]
+            present = self._look_at(t, self._check_context(context), choices)
+            X = pareto_actions(self._feasibility, present, num_points)
+            return [self._outlook(x, present) for x in X.split(1)]
 
     def drift(self, outcome: str | None = None) -> DriftEstimate:
         """Return how fast the function drifts, by the observations held.
@@ -388,28 +381,33 @@ class GPOptimizer(Optimizer):
         goals = self.goals.standardized([each.transform for each in self._newest])
         return Feasibility([each.model for each in self._newest], goals, self._success)
 
-    def _look_at(self, t: float) -> None:
-        """Have the models be those of an ask at ``t`` without pending trials."""
-        self._success = self._success_at(t)
+    def _look_at(
+        self, t: Time | None, context: Tensor | None = None, choices: Table | None = None
+    ) -> AskContext:
+        """Have the models be those of an ask without pending trials, and return its context."""
+        now, space = self._time_of(t), self._space_of(choices)
+        self._success = self._success_at(now)
         for each in self.outcome_models:
-            each.look_at(t, self.generator)
+            each.look_at(now, self.generator)
+        return self._ask_context(now, context, space, copy_of(self.generator))
 
-    def _best(self, t: float, context: Tensor | None, search_space: SearchSpace) -> Recommendation:
+    def _best(self, present: AskContext) -> Recommendation:
         if self.goals.num_objectives > 1:
             raise ValueError(
                 "Expected one objective: of several, front() returns the best compromises. Got "
                 f"{', '.join(self.goals.names[: self.goals.num_objectives])}."
             )
-        ask_context = self._ask_context(t, context, search_space, copy_of(self.generator))
+        present = replace(present, generator=copy_of(self.generator))
         # The posterior mean, which has a closed form where the upper bound has one.
-        acq_function = UCB(ConstantBeta(0.0))(self._newest[0].model, ask_context)
-        acq_function = allowed(acq_function, self._feasibility, ask_context)
-        X = maximize(acq_function, search_space, ask_context, copy_of(self.generator))
-        return self._outlook(X, t, context)
+        acq_function = UCB(ConstantBeta(0.0))(self._newest[0].model, present)
+        acq_function = allowed(acq_function, self._feasibility, present)
+        assert present.search_space is not None
+        X = maximize(acq_function, present.search_space, present, copy_of(self.generator))
+        return self._outlook(X, present)
 
-    def _outlook(self, X: Tensor, t: float, context: Tensor | None) -> Recommendation:
+    def _outlook(self, X: Tensor, present: AskContext) -> Recommendation:
         """Return what the newest models expect of an action."""
-        row = self.layout.rows(X, t, context)
+        row = present.rows(X)
         moments = [each.moments(row) for each in self._newest]
         (mean, deviation), *others = (
             (sign * mean, math.sqrt(variance))
@@ -419,8 +417,8 @@ class GPOptimizer(Optimizer):
             X,
             mean,
             deviation,
-            t,
-            context,
+            present.t,
+            present.context,
             self.minimize,
             self.labels,
             others=dict(zip(self.goals.names[1:], others, strict=True)),
