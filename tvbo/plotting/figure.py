@@ -50,7 +50,18 @@ ALGORITHM_COLORS = {
     "vector": "#882255",
     "best-of-hour": "#332288",
     "weighted-means": "#B8860B",
+    "cgp-ucb": "#0072B2",
+    "tv-cgp-ucb": "#56B4E9",
+    "merged": "#D55E00",
+    "merged, prior": "#CC79A7",
+    "merged, drift": "#E69F00",
+    "separate": "#009E73",
+    "separate, prior": "#999999",
+    "bpe-delay": "#0072B2",
+    "bpe": "#D55E00",
     "gp-ucb-sdf": "#CC79A7",
+    "gp-ts-sdf": "#56B4E9",
+    "gp-bucb": "#E69F00",
 }
 """The color of each algorithm in all figures. A name has that of the longest key it begins with."""
 
