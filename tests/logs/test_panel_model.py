@@ -83,8 +83,7 @@ def case(name, missing):
         form = IndependentForm(cells)
     if name == "vector":
         cells = cells.at_equal_gaps()
-        coupled = 0.2 * rng.normal(size=(ARMS, ARMS))
-        form = VectorForm(cells, form, form.start, 5.0, 3.0, 0.7 * np.eye(ARMS) + 0.3, coupled)
+        form = VectorForm(cells, form.start)
     if name not in ("independent", "vector"):
         matern = TemporalMaternKernel().double()
         matern.lengthscale = 5.0

@@ -200,10 +200,17 @@ class PanelModel:
         _, states = filtered.innovations(residuals)
         return Belief(states[-1, 0], filtered.last_covariance[0])
 
-    def predict(self, belief: Belief, lag: float) -> Belief:
-        """Return beliefs after a lag."""
-        A, Q = self.dynamics.step(lag)
-        return advance(belief, A, Q)
+    @property
+    def prior(self) -> Belief:
+        """What is believed of the state of a new segment."""
+        stationary = self.dynamics.stationary
+        return Belief(np.zeros(len(stationary)), stationary)
+
+    def predict(self, since: float | None, belief: Belief, t: float) -> Belief:
+        """Return the belief at a time from one at an earlier time; None is in another segment."""
+        if since is None:
+            return self.prior
+        return advance(belief, *self.dynamics.step(max(0.0, t - since)))
 
     def arms(self, belief: Belief) -> tuple[Array, Array]:
         """Return mean and variance of what drifts in each arm, both ``... x n``."""
@@ -211,13 +218,15 @@ class PanelModel:
         variances = np.einsum("ij,...jk,ik->...i", H, belief.covariance, H, optimize=True)
         return belief.mean @ H.T, variances.clip(min=0.0)
 
-    def update(self, belief: Belief, arms: NDArray[np.int64], residuals: Array) -> Belief:
+    def update(
+        self, belief: Belief, arms: NDArray[np.int64] | int, residuals: Array | np.float64
+    ) -> Belief:
         """Return beliefs after an outcome each, of one arm; those far out are drawn in.
 
         Args:
-            belief: ``p`` beliefs.
-            arms: ``p``, the arms.
-            residuals: ``p``, outcomes less :meth:`levels`; NaN where there is none.
+            belief: One belief, or ``p``.
+            arms: The arm, or ``p``.
+            residuals: The outcome less :meth:`levels`, or ``p``; NaN where there is none.
         """
         H = self.dynamics.observation[arms]
         crossed = (belief.covariance @ H[..., None])[..., 0]

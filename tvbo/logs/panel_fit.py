@@ -23,13 +23,12 @@ from tvbo.logs.panel_cells import (
     replace_outliers,
     typical_range,
 )
-from tvbo.logs.panel_forms import IndependentForm, in_unit_of_time
+from tvbo.logs.panel_forms import FAR, IndependentForm, in_unit_of_time
 from tvbo.logs.panel_maximize import Maximum
 from tvbo.logs.panel_play import one_arm_scores, tune_multiplier
 from tvbo.logs.panel_report import PanelFit, messages_of
 from tvbo.logs.panel_season import seasons_of
 from tvbo.logs.panel_selection import (
-    FAR,
     INDEPENDENT,
     MAX_DENSE_STATES,
     MAX_VECTOR_ARMS,

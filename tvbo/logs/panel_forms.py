@@ -34,6 +34,16 @@ DIFFERENCE = 1e-5
 """Step of the differences that give the derivatives of a temporal kernel's few matrices."""
 
 
+SHRINKAGES = np.geomspace(1.0, 1e5, 40)
+"""Weights of the prior of a vector autoregression that are compared."""
+
+FAR = 4.0
+"""Standardized innovations are limited to this for the first estimates of their covariance."""
+
+LEAST_KEPT = 0.1
+"""Smallest share of an estimate that a prior leaves."""
+
+
 class Form(ABC):
     """A form of drift: a vector of parameters without bounds or with, and the model they give.
 
@@ -449,13 +459,8 @@ class VectorForm(Form):
     of Q, and the logarithms of the noise variances.
 
     Args:
-        cells: The panel, all of whose gaps are one.
-        independent: The independent form.
-        theta: Its parameters.
-        shrinkage: Weight of the prior of A, in steps of time.
-        weight: Weight of the prior of Q, in steps of time.
-        correlation: Correlation of the innovations from which the search starts, ``n x n``.
-        transition: A less its centre from which it starts, ``n x n``, in these units.
+        cells: The panel about means and season, all of whose gaps are one.
+        theta: Parameters of its independent form.
     """
 
     name = "vector"
@@ -463,31 +468,38 @@ class VectorForm(Form):
     # The information on means would be a pass of the filter for each arm.
     integrates_means = False
 
-    def __init__(
-        self,
-        cells: Cells,
-        independent: IndependentForm,
-        theta: Array,
-        shrinkage: float,
-        weight: float,
-        correlation: Array,
-        transition: Array,
-    ):
+    def __init__(self, cells: Cells, theta: Array):
+        independent = IndependentForm(cells)
         super().__init__(independent.variances)
         rates, variances, noise = independent.parts(theta)
-        n = len(rates)
+        filtered = independent.filter(cells.values, cells.gaps, theta)
+        outputs = independent.outputs(cells.values, theta)
+        _, states = filtered.innovations(outputs)
+        errors = filtered.whitened(outputs)[:, :, 0].clip(-FAR, FAR)
+        # A less its centre starts at the ridge regression of innovations on states, in units of
+        # their deviations, with the weight of the largest evidence.
+        follows = cells.gaps[1:] >= 0
+        X, W = (states[:-1, :, 0] / np.sqrt(variances))[follows], errors[1:][follows]
+        eigenvalues, vectors = np.linalg.eigh(X.T @ X)
+        eigenvalues = eigenvalues.clip(min=0.0)[:, None]
+        projected = ((vectors.T @ (X.T @ W)) ** 2).sum(1)[:, None]
+        kept = SHRINKAGES / (SHRINKAGES + eigenvalues)
+        evidence = 0.5 * W.shape[1] * np.log(kept) + 0.5 * projected * kept / SHRINKAGES
+        self.shrinkage = float(SHRINKAGES[evidence.sum(0).argmax()])
+        self.num_arms = n = len(rates)
+        ridge = np.linalg.solve(X.T @ X + self.shrinkage * np.eye(n), X.T @ W)
         self.center = np.exp(-0.5 * rates)
         self.initial = variances
         fresh = variances * (1 - self.center**2)
         deviation = np.sqrt(fresh)
         self.scale = deviation[:, None] / np.sqrt(variances)
-        self.shrinkage = shrinkage
+        covariance, share = ledoit_wolf(W)
+        deviation /= np.sqrt(np.diag(covariance))
         self.covariance = CovarianceFactor(
-            deviation[:, None] * correlation * deviation, weight, fresh
+            deviation[:, None] * covariance * deviation, prior_weight(len(W), share), fresh
         )
         rest = np.zeros(self.covariance.num_parameters)
-        self.start = np.concatenate([transition.ravel(), rest, np.log(noise + self.shift)])
-        self.num_arms = n
+        self.start = np.concatenate([ridge.T.ravel(), rest, np.log(noise + self.shift)])
 
     def bounds(self) -> list[tuple[float | None, float | None]]:
         """Return bounds of the noise."""
@@ -532,6 +544,20 @@ class VectorForm(Form):
         return VectorDynamics(
             noise * scale, A, factor @ factor.T * scale, self.initial * scale, gap
         )
+
+
+def prior_weight(num_times: float, shrinkage: float) -> float:
+    """Return the weight of a prior, in steps of time, that shrinks by a share."""
+    return max(1.0, num_times * shrinkage / max(1 - shrinkage, LEAST_KEPT))
+
+
+def ledoit_wolf(rows: Array) -> tuple[Array, float]:
+    """Return the covariance of rows, shrunk as by Ledoit and Wolf (2004), and by what share."""
+    # Imported here since importing scikit-learn takes a second.
+    from sklearn.covariance import LedoitWolf
+
+    found = LedoitWolf().fit(rows)
+    return found.covariance_, float(found.shrinkage_)
 
 
 RATES = np.geomspace(2e-4, 8.0, 28)

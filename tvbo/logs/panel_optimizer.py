@@ -91,8 +91,7 @@ class PanelUCB(Optimizer):
         Args:
             t: The time, not before the newest outcome.
         """
-        belief = self._moved(self._newest, t)
-        mean, variance = self.model.arms(belief)
+        mean, variance = self.model.arms(self.model.predict(*self._newest, t))
         level = self.model.levels(np.array([t]))[0]
         return torch.as_tensor(level + mean), torch.as_tensor(np.sqrt(variance))
 
@@ -130,27 +129,11 @@ class PanelUCB(Optimizer):
         length = 2.0 ** (self._surprise[arm] * count - 1) - 0.5
         self._failures[arm] = count, trial.t + self.round_length * length
 
-    def _moved(self, known: tuple[float | None, Belief], t: float) -> Belief:
-        """Return the belief at a time from one at an earlier time."""
-        before, belief = known
-        if before is None:
-            # Segments are independent: nothing is known of a new one.
-            stationary = self.model.dynamics.stationary
-            return Belief(np.zeros(len(stationary)), stationary)
-        return self.model.predict(belief, max(0.0, t - before))
-
     def _after(
         self, known: tuple[float | None, Belief], outcome: tuple[float, int, float]
     ) -> tuple[float, Belief]:
         """Return time and belief after an outcome."""
         t, arm, value = outcome
-        belief = self._moved(known, t)
         level = self.model.levels(np.array([t]))[0, arm]
-        belief = self.model.update(
-            Belief(belief.mean[None], belief.covariance[None]),
-            np.array([arm]),
-            np.array([value - level]),
-        )
-        return max(t, t if known[0] is None else known[0]), Belief(
-            belief.mean[0], belief.covariance[0]
-        )
+        belief = self.model.update(self.model.predict(*known, t), arm, value - level)
+        return max(t, t if known[0] is None else known[0]), belief

@@ -76,17 +76,18 @@ class Games:
         self.steps = [self.model.dynamics.step(lag * fold.gap) for lag in fold.cells.lags]
         self.levels = self.model.levels(fold.cells.times * fold.gap)
         self.count = count
-        self.belief = Belief(
-            np.tile(last.mean, (count, 1)), np.tile(last.covariance, (count, 1, 1))
-        )
+        self.belief = self._of_each(last)
+
+    def _of_each(self, one: Belief) -> Belief:
+        """Return the same belief for each tuner."""
+        p = self.count
+        return Belief(np.tile(one.mean, (p, 1)), np.tile(one.covariance, (p, 1, 1)))
 
     def move_to(self, t: int) -> tuple[Array, Array]:
         """Move to a row, and return means and variances of the arms there, both ``p x n``."""
         gap = self.fold.cells.gaps[t]
         if gap < 0:
-            stationary = self.model.dynamics.stationary
-            zero = np.zeros((self.count, len(stationary)))
-            self.belief = Belief(zero, np.tile(stationary, (self.count, 1, 1)))
+            self.belief = self._of_each(self.model.prior)
         else:
             self.belief = advance(self.belief, *self.steps[gap])
         mean, variance = self.model.arms(self.belief)

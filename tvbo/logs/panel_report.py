@@ -270,16 +270,11 @@ class PanelFit(SavedFit):
 
         Times before the end of the log have the state of its end.
         """
-        means, variances = (
-            np.empty((len(times), self.num_arms)),
-            np.empty((len(times), self.num_arms)),
-        )
+        moments = np.empty((2, len(times), self.num_arms))
         for row, t in enumerate(times.tolist()):
-            belief = Belief(np.zeros_like(self.belief.mean), self.model.dynamics.stationary)
-            if self.last_time is not None:
-                belief = self.model.predict(self.belief, max(0.0, t - self.last_time))
-            means[row], variances[row] = self.model.arms(belief)
-        return self.model.levels(times) + means, variances
+            belief = self.model.predict(self.last_time, self.belief, t)
+            moments[:, row] = self.model.arms(belief)
+        return self.model.levels(times) + moments[0], moments[1]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers, without covariances and state, in types of JSON."""

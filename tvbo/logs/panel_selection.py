@@ -20,7 +20,14 @@ from tvbo.logs.panel_cells import (
     posterior_precision,
 )
 from tvbo.logs.panel_dynamics import PanelModel
-from tvbo.logs.panel_forms import CommonForm, Form, IndependentForm, VectorForm
+from tvbo.logs.panel_forms import (
+    CommonForm,
+    Form,
+    IndependentForm,
+    VectorForm,
+    ledoit_wolf,
+    prior_weight,
+)
 from tvbo.logs.panel_maximize import Maximum, maximize
 from tvbo.logs.panel_play import Fold
 from tvbo.logs.season import Season
@@ -42,9 +49,6 @@ less, the error of that estimate exceeds what the noise adds."""
 SMALLEST_START = 1e-3
 """Smallest eigenvalue of the first estimate of that covariance, as a share of the largest."""
 
-SHRINKAGES = np.geomspace(1.0, 1e5, 40)
-"""Weights of the prior of a vector autoregression that are compared."""
-
 SPREADS = (4.0, 0.25)
 """Factors between the rates of a sum of kernels from which its search begins again."""
 
@@ -55,18 +59,12 @@ FIRST_STEP, RATE_TOLERANCE, ROUGH_PROFILE = 0.3, 0.02, 1e-3
 """First step outwards in the logarithm of the rate, to an end of its interval, the tolerance there,
 and the gain at which the search at a rate ends."""
 
-FAR = 4.0
-"""Standardized innovations are limited to this for the first estimates of their covariance."""
-
 AMPLITUDES = (math.log(1e-4), math.log(1e3))
 """Range of the logarithm of a season's variance, where the covariance over arms has the power of
 the season's."""
 
 SMALLEST_WEIGHT = 1e-9
 """Smallest share of a function in the prior variance of a season."""
-
-LEAST_KEPT = 0.1
-"""Smallest share of an estimate that a prior leaves."""
 
 MAX_VECTOR_ARMS = 100
 """Largest number of arms for which a vector autoregression is compared: its parameters, and the
@@ -180,7 +178,7 @@ class PanelSearch:
             form = IndependentForm(residuals)
         elif name == VECTOR:
             own = self.fit(INDEPENDENT, regressors.season)
-            form, theta = vector_form(residuals, own.theta), None
+            form, theta = VectorForm(residuals, own.theta), None
         else:
             form = self._common(name, residuals, start)
             if theta is not None:
@@ -302,38 +300,6 @@ def prefer(scores: dict[str, Array]) -> tuple[str, str]:
     )
 
 
-def vector_form(residuals: Cells, theta: Array) -> VectorForm:
-    """Return a vector autoregression about the independent form, by empirical Bayes.
-
-    Args:
-        residuals: The panel about means and season.
-        theta: Parameters of the independent form.
-    """
-    form = IndependentForm(residuals)
-    filtered = form.filter(residuals.values, residuals.gaps, theta)
-    outputs = form.outputs(residuals.values, theta)
-    _, states = filtered.innovations(outputs)
-    errors = filtered.whitened(outputs)[:, :, 0].clip(-FAR, FAR)
-    follows = residuals.gaps[1:] >= 0
-    _, variances, _ = form.parts(theta)
-    X = (states[:-1, :, 0] / np.sqrt(variances))[follows]
-    W = errors[1:][follows]
-    eigenvalues, vectors = np.linalg.eigh(X.T @ X)
-    eigenvalues = eigenvalues.clip(min=0.0)[:, None]
-    projected = ((vectors.T @ (X.T @ W)) ** 2).sum(1)[:, None]
-    kept = SHRINKAGES / (SHRINKAGES + eigenvalues)
-    evidence = 0.5 * W.shape[1] * np.log(kept) + 0.5 * projected * kept / SHRINKAGES
-    shrinkage = float(SHRINKAGES[evidence.sum(0).argmax()])
-    covariance, share = ledoit_wolf(W)
-    deviation = np.sqrt(np.diag(covariance))
-    correlation = covariance / np.outer(deviation, deviation)
-    weight = prior_weight(len(W), share)
-    ridge = np.linalg.solve(X.T @ X + shrinkage * np.eye(X.shape[1]), X.T @ W)
-    return VectorForm(
-        residuals, form, theta, shrinkage, weight, correlation, np.asarray(ridge.T, np.float64)
-    )
-
-
 def mean_regressors(cells: Cells) -> Regressors:
     """Return the functions of means alone.
 
@@ -418,20 +384,6 @@ def filled_in(residuals: Cells) -> Array:
         if read.any():
             filled[:, i] = np.interp(places, places[read], arm[read])
     return filled
-
-
-def prior_weight(num_times: float, shrinkage: float) -> float:
-    """Return the weight of a prior, in steps of time, that shrinks by a share."""
-    return max(1.0, num_times * shrinkage / max(1 - shrinkage, LEAST_KEPT))
-
-
-def ledoit_wolf(rows: Array) -> tuple[Array, float]:
-    """Return the covariance of rows, shrunk as by Ledoit and Wolf (2004), and by what share."""
-    # Imported here since importing scikit-learn takes a second.
-    from sklearn.covariance import LedoitWolf
-
-    found = LedoitWolf().fit(rows)
-    return found.covariance_, float(found.shrinkage_)
 
 
 def covariance_weight(cells: Cells) -> float:
