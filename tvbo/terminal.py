@@ -50,8 +50,11 @@ def patient_progress_bar(steps: Sequence[T], label: str, shown: bool) -> Generat
     from rich.progress import Progress
 
     bar = Progress(console=Console(stderr=True), disable=not shown)
+    task = bar.add_task(label, total=len(steps))
     with _patiently(bar):
-        yield from bar.track(steps, description=label)
+        for step in steps:
+            yield step
+            bar.advance(task)
 
 
 @contextmanager
