@@ -61,36 +61,31 @@ class Drift:
             ``temporal_kernel`` is another string, or is not Markov.
     """
 
-    forms: list[Form]
-    temporal_kernels: list[TemporalKernel]
-    likelihood: GaussianLikelihood | None
-
     def __init__(
         self, forgetting_rate: float | None, temporal_kernel: Form | Literal["auto"] = None
     ):
         if forgetting_rate is not None:
             check_forgetting_rate(forgetting_rate)
         self.forgetting_rate = forgetting_rate
-        self.temporal_kernels = []
         self.averages = isinstance(temporal_kernel, str)
+        self.forms: list[Form] = [None]
+        self.temporal_kernels: list[TemporalKernel] = []
         if not isinstance(temporal_kernel, str):
             self.forms = [temporal_kernel]
             given = as_temporal_kernels(temporal_kernel, forgetting_rate)
             self.temporal_kernels = [check_markov(kernel) for kernel in given]
-        elif temporal_kernel == "auto":
-            self.forms = [None]
-            if forgetting_rate is None:
-                least = GreaterThan(1e-13, transform=None, initial_value=LENGTHSCALE)
-                form = TemporalMaternKernel(nu=2.5, lengthscale_constraint=least)
-                self.forms.append(form.double())
-        else:
+        elif temporal_kernel != "auto":
             raise ValueError(
                 "Expected temporal_kernel to be a kernel, several, None, or 'auto'. "
                 f"Got {temporal_kernel!r}."
             )
+        elif forgetting_rate is None:
+            least = GreaterThan(1e-13, transform=None, initial_value=LENGTHSCALE)
+            form = TemporalMaternKernel(nu=2.5, lengthscale_constraint=least)
+            self.forms.append(form.double())
         # How fast the function drifts is learned, with priors of this module.
         self._is_learned = forgetting_rate is None and not self.temporal_kernels
-        self.likelihood = None
+        self.likelihood: GaussianLikelihood | None = None
         if self._is_learned:
             least = GreaterThan(MIN_INFERRED_NOISE_LEVEL, transform=None, initial_value=NOISE)
             prior = LogarithmPrior(NOISE, NOISE_SPREAD)

@@ -151,17 +151,7 @@ def check_one_output(model: SingleTaskGP) -> None:
 
 
 class RawActionKernel(ScaledKernel):
-    """An action kernel of a model, with the transforms of inputs and outcomes undone.
-
-    Args:
-        model: A model of one output whose rows are ``[action | time]``, in eval mode.
-        number: Which of the products of its kernel.
-
-    """
-
-    def __init__(self, model: TimeVaryingGP, number: int = 0):
-        transform = getattr(model, "input_transform", None)
-        super().__init__(_products(model)[number].kernels[0], outcome_scale(model)[1], transform)
+    """The same of a kernel over rows ``[action | time]``, as a kernel over actions."""
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         """Return the covariances of actions ``... x d``."""
@@ -187,15 +177,30 @@ def raw_kernels(model: TimeVaryingGP) -> tuple[list[Kernel], list[Kernel]]:
         UnsupportedError: if the model has a batch, more than one output, no time column, an outcome
             transform other than ``Standardize``, or an input transform that changes time.
     """
-    _check_time(model)
-    products = _products(model)
-    over_actions = [RawActionKernel(model, number) for number in range(len(products))]
-    over_time = []
+    check_one_output(model)
+    if model.time_feature is None:
+        raise UnsupportedError("Expected a model with a time column. Got one without.")
+    kernel, input_transform = model.covar_module, getattr(model, "input_transform", None)
+    products = list(kernel.kernels) if isinstance(kernel, AdditiveKernel) else [kernel]
+    width = products[0].kernels[0].active_dims.numel()
+    # Two times, because a transform may leave one of them unchanged.
+    rows = torch.zeros(2, width + 1, dtype=torch.float64)
+    rows[:, -1] = torch.tensor([0.0, 1.0])
+    seen = transformed(input_transform, rows)
+    if model.time_feature != width or (seen[:, -1] != rows[:, -1]).any():
+        raise UnsupportedError(
+            "Expected rows [action | time] and no transform of time. "
+            f"Got time in column {model.time_feature} of {width + 1}."
+        )
+    over_actions: list[Kernel] = []
+    over_time: list[Kernel] = []
     for product in products:
-        factor = product.kernels[1]
+        over_action, factor = product.kernels
+        scale = outcome_scale(model)[1]
+        over_actions.append(RawActionKernel(over_action, scale, input_transform))
         terms = factor.kernels if isinstance(factor, AdditiveKernel) else [factor]
         over_time += [_without_column(term) for term in terms]
-    return list(over_actions), over_time
+    return over_actions, over_time
 
 
 def _without_column(kernel: Kernel) -> Kernel:
@@ -205,29 +210,6 @@ def _without_column(kernel: Kernel) -> Kernel:
         new.base_kernel = _without_column(new.base_kernel)
     new.active_dims = None
     return new
-
-
-def _products(model: TimeVaryingGP) -> list[Kernel]:
-    """Return the products of an action kernel and temporal ones whose sum the kernel is."""
-    kernel = model.covar_module
-    return list(kernel.kernels) if isinstance(kernel, AdditiveKernel) else [kernel]
-
-
-def _check_time(model: TimeVaryingGP) -> None:
-    """Raise unless a finite set can use the hyperparameters of a model."""
-    check_one_output(model)
-    if model.time_feature is None:
-        raise UnsupportedError("Expected a model with a time column. Got one without.")
-    width = _products(model)[0].kernels[0].active_dims.numel()
-    # Two times, because a transform may leave one of them unchanged.
-    rows = torch.zeros(2, width + 1, dtype=torch.float64)
-    rows[:, -1] = torch.tensor([0.0, 1.0])
-    seen = transformed(getattr(model, "input_transform", None), rows)
-    if model.time_feature != width or (seen[:, -1] != rows[:, -1]).any():
-        raise UnsupportedError(
-            "Expected rows [action | time] and no transform of time. "
-            f"Got time in column {model.time_feature} of {width + 1}."
-        )
 
 
 def _closed_row(

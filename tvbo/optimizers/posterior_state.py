@@ -92,10 +92,8 @@ class PosteriorState(ABC):
         else:
             new = standardized(observations[seen:], self.fitter.transform)
             model = self._taken_in(self._held.model, new)
-        self._held, self._num_seen = (
-            StandardizedModel(model, self.fitter.transform),
-            len(observations),
-        )
+        self._held = StandardizedModel(model, self.fitter.transform)
+        self._num_seen = len(observations)
         return self._with_pending(self._held, observations, rows, pending)
 
     def copy(self) -> Self:
