@@ -11,7 +11,7 @@ import typer
 from tvbo.cli import panel as shared
 from tvbo.cli.app import check_outputs, console, note, print_rows, save_files
 from tvbo.cli.fit import fit_log
-from tvbo.evaluation import BacktestResult, backtest
+from tvbo.evaluation import backtest
 from tvbo.evaluation.backtesting.algorithms import panel_algorithms
 from tvbo.evaluation.backtesting.backtest import (
     NUM_DRAWS,
@@ -137,22 +137,18 @@ def run_backtest(
             unit=unit,
             seed=seed,
         )
-    print_backtest(result)
+    in_unit = f", {unit}" if unit else ""
+    frame = result.to_frame().map("{:.4g}".format, na_action="ignore").reset_index()
+    print_rows(
+        f"Mean regret{in_unit}: {len(result.times)} times, "
+        f"{max(map(len, result.regret.values()))} starts, {len(result.blocks.unique())} blocks; by "
+        f"how much {result.subject} is better",
+        frame.rename(columns=lambda name: name.replace("_", " ")).to_dict("records"),
+    )
+    console.print(result.verdict, soft_wrap=True, highlight=False)
+    note(*result.messages)
     save_files(
         (json, result.to_json),
         (csv, result.to_csv),
         (plot, lambda file: save_figure(plot_backtest(result), file)),
     )
-
-
-def print_backtest(result: BacktestResult) -> None:
-    """Print a backtest as a table, with its verdict and messages."""
-    unit = f", {result.unit}" if result.unit else ""
-    frame = result.to_frame().map("{:.4g}".format, na_action="ignore").reset_index()
-    print_rows(
-        f"Mean regret{unit}: {len(result.times)} times, {max(map(len, result.regret.values()))} "
-        f"starts, {len(result.blocks.unique())} blocks; by how much {result.subject} is better",
-        frame.rename(columns=lambda name: name.replace("_", " ")).to_dict("records"),
-    )
-    console.print(result.verdict, soft_wrap=True, highlight=False)
-    note(*result.messages)

@@ -144,11 +144,6 @@ class DriftLog:
         return len(torch.unique(self.actions, dim=0))
 
     @property
-    def is_mostly_alone(self) -> bool:
-        """Whether most times have a single observation."""
-        return 2 * len(self.instants) > len(self)
-
-    @property
     def can_be_fitted(self) -> bool:
         """Whether there are three observations, two times and outcomes that vary, at least."""
         return len(self) >= 3 and len(self.gaps) > 0 and bool((self.Y[0] != self.Y).any())
@@ -246,7 +241,11 @@ def panel_rows(values: Tensor, times: Tensor) -> tuple[Tensor, Tensor]:
     Raises:
         BotorchTensorDimensionError: if there is not one time for each row of ``values``.
     """
-    _check_panel(values, "times", times)
+    if values.ndim != 2 or times.shape != values.shape[:1]:
+        raise BotorchTensorDimensionError(
+            "Expected values T x n and T times or segments. Got values.shape="
+            f"{tuple(values.shape)} and {tuple(times.shape)}."
+        )
     arms = torch.arange(values.shape[1], dtype=torch.float64)
     grid_t, grid_arm = torch.meshgrid(times.to(torch.float64), arms, indexing="ij")
     observed = ~values.isnan()
@@ -263,14 +262,4 @@ def panel_segments(values: Tensor, segments: Tensor) -> Tensor:
     Raises:
         BotorchTensorDimensionError: if there is not one label for each row of ``values``.
     """
-    _check_panel(values, "segments", segments)
-    return segments.unsqueeze(-1).expand_as(values)[~values.isnan()]
-
-
-def _check_panel(values: Tensor, name: str, labels: Tensor) -> None:
-    """Raise unless there is one label for each row of ``values``."""
-    if values.ndim != 2 or labels.shape != values.shape[:1]:
-        raise BotorchTensorDimensionError(
-            f"Expected values T x n and T {name}. Got values.shape={tuple(values.shape)}, "
-            f"{name}.shape={tuple(labels.shape)}."
-        )
+    return panel_rows(values, segments)[0][:, 1]

@@ -236,7 +236,8 @@ class _Fit:
         """Fit a log, with interval and test."""
         maximizer, subsample = self._prepared(log)
         # Without memory, outcomes each at a time of its own have a variance, and no more.
-        lost = int(maximizer.free(RATE).sum()) if log.is_mostly_alone else 1
+        is_mostly_alone = 2 * len(log.instants) > len(log)
+        lost = int(maximizer.free(RATE).sum()) if is_mostly_alone else 1
         profile = profile_rate(
             maximizer, self.num_starts, self.level, self.on_step, subsample, max(1, lost)
         )

@@ -198,7 +198,7 @@ class PanelModel:
         residuals = (values - self.levels(cells.times * gap))[:, None]
         filtered = KalmanFilter(model, ~np.isnan(residuals), cells.gaps)
         _, states = filtered.innovations(residuals)
-        return Belief(states[-1, 0], filtered.last_covariance[0])
+        return Belief(states[-1, 0], filtered.runs[-1].filtered[0])
 
     @property
     def prior(self) -> Belief:

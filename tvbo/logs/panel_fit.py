@@ -23,7 +23,7 @@ from tvbo.logs.panel_cells import (
     replace_outliers,
     typical_range,
 )
-from tvbo.logs.panel_forms import FAR, IndependentForm, in_unit_of_time
+from tvbo.logs.panel_forms import FAR, IndependentForm
 from tvbo.logs.panel_maximize import Maximum
 from tvbo.logs.panel_play import one_arm_scores, tune_multiplier
 from tvbo.logs.panel_report import PanelFit, messages_of
@@ -148,11 +148,6 @@ def fit_panel(
     gap = float(np.median(np.diff(own_times)[~starts[1:]]))
     on_step("outliers")
     panel, outliers = _without_outliers(rows, own_times, starts, gap)
-    if not isinstance(temporal_kernel, str | None):
-        given = candidates[0]
-        candidates[0] = replace(
-            given, kernels=lambda: [in_unit_of_time(each, gap) for each in given.kernels()]
-        )
     search = PanelSearch(panel, candidates, gap)
     zero = None if origin is None else _local_timestamp(origin)
     chosen_season: Season | None = None
@@ -161,7 +156,7 @@ def fit_panel(
             search, season, time_unit, zero, segments is not None, messages, on_step
         )
     fits: dict[str, Maximum] = {}
-    for name in _affordable(names, search.cells, search.regular is not None, messages):
+    for name in _affordable(names, search, messages):
         on_step(name)
         fits[name] = search.fit(name, chosen_season)
     chosen, scores, reason = _choose_form(search, fits, on_step)
@@ -259,11 +254,9 @@ def _choose_season(
     return best.regressors.season
 
 
-def _affordable(
-    names: Sequence[str], cells: Cells, is_regular: bool, messages: list[str]
-) -> list[str]:
+def _affordable(names: Sequence[str], search: PanelSearch, messages: list[str]) -> list[str]:
     """Return the forms that this panel allows, and say which are left out."""
-    kept = list(names)
+    kept, cells, is_regular = list(names), search.cells, search.regular is not None
     if len(names) == 1:
         if names == [VECTOR] and not is_regular:
             raise InputDataError(

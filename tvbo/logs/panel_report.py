@@ -30,6 +30,7 @@ from tvbo.logs.panel_optimizer import PanelUCB
 from tvbo.logs.panel_play import Tuning
 from tvbo.logs.saved import SavedFit, to_data
 from tvbo.logs.season import Season
+from tvbo.models.time_varying_gp import make_temporal_kernel
 from tvbo.quadratic_model import Array
 
 SHORT = 20.0
@@ -178,12 +179,9 @@ class PanelFit(SavedFit):
             covariances = [torch.as_tensor(each) for each in dynamics.covariances]
             return [*zip(dynamics.kernels, covariances, strict=True)]
         if isinstance(dynamics, IndependentDynamics):
-            rates, variances = dynamics.forgetting_rates, torch.as_tensor(dynamics.variances)
-            kernels = [TemporalDecayKernel().double() for _ in rates]
-            for kernel, rate in zip(kernels, rates.tolist(), strict=True):
-                kernel.forgetting_rate = torch.tensor(rate, dtype=torch.float64)
-                kernel.requires_grad_(False)
-            return [*zip(kernels, torch.diag_embed(torch.diag(variances)), strict=True)]
+            kernels = [make_temporal_kernel(rate) for rate in dynamics.forgetting_rates.tolist()]
+            variances = torch.as_tensor(dynamics.stationary)
+            return [*zip(kernels, torch.diag_embed(variances), strict=True)]
         raise ValueError(
             "Expected a form of drift with temporal kernels. Got a vector autoregression; use "
             "`optimizer()`, or fit with `temporal_kernel` of another form."

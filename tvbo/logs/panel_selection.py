@@ -25,6 +25,7 @@ from tvbo.logs.panel_forms import (
     Form,
     IndependentForm,
     VectorForm,
+    in_unit_of_time,
     ledoit_wolf,
     prior_weight,
 )
@@ -80,7 +81,8 @@ class PanelSearch:
 
     Args:
         panel: The panel, in the user's unit of values, with outliers replaced.
-        candidates: Forms of drift that all arms share.
+        candidates: Forms of drift that all arms share; those given by kernels are in the user's
+            unit of time.
         gap: The usual gap, in the user's unit of time.
         whole: Fits of the whole panel, where this is a part of it: their maxima are where searches
             begin, and their priors of a season are kept.
@@ -194,7 +196,10 @@ class PanelSearch:
         else:
             covariance = first_covariance(residuals)
         noise = 0.1 * float((residuals.deviations**2).mean())
-        kernels = next(each for each in self.candidates if each.name == name).kernels()
+        candidate = next(each for each in self.candidates if each.name == name)
+        kernels = candidate.kernels()
+        if candidate not in CANDIDATES:
+            kernels = [in_unit_of_time(kernel, self.gap) for kernel in kernels]
         return CommonForm(name, kernels, residuals, covariance, self.weight, noise, self.target)
 
     def rate_interval(self, found: Maximum, level: float) -> tuple[float, float] | None:

@@ -153,11 +153,6 @@ class KalmanFilter:
         kept = np.eye(len(A[0])) - gain @ Z
         return _Run(t, t + 1, gap, A, predicted, gain, precision, kept, filtered, log_determinant)
 
-    @property
-    def last_covariance(self) -> Array:
-        """Covariance of the state after the last time, ``b x s x s``."""
-        return self.runs[-1].filtered
-
     def innovations(self, values: Array) -> tuple[Array, Array]:
         """Return innovations ``T x ... x b x m``, and filtered states ``T x ... x b x s``.
 
