@@ -45,8 +45,9 @@ class BatchKernel(Kernel):
         """Shape of the batch of parameters, broadcast with those of the other kernels."""
         # What BoTorch sets when it takes a part of the outputs may be wrong.
         own = self._one.shape[:-1] if "_one" in self._buffers else self._batch_shape
+        parts = [part.batch_shape for part in self.parts.values()]
         # torch.broadcast_shapes would import SymPy at its first call.
-        return Size(np.broadcast_shapes(own, *(part.batch_shape for part in self.parts.values())))
+        return Size(np.broadcast_shapes(own, *parts)) if parts else own
 
     @batch_shape.setter
     def batch_shape(self, value: Size) -> None:
