@@ -109,8 +109,6 @@ def fit(
     """
     check_outputs({"--json": json, "--save": save, "--plot": plot}, [log], "--plot")
     csv: CsvOptions = {"sep": sep, "decimal": decimal, "encoding": encoding}
-    result: DriftFit | GroupedDriftFit
-    asked: dict[str, Any] | None = None
     if panel:
         shared.reject_options(
             command,

@@ -52,6 +52,7 @@ class Form(ABC):
     """
 
     name: str
+    lags: Array
     start: Array
     num_counted: int
     """Number of parameters that BIC counts: of those without a prior."""
@@ -75,9 +76,9 @@ class Form(ABC):
     def bounds(self) -> list[tuple[float | None, float | None]]:
         """Return bounds of the parameters."""
 
-    @abstractmethod
     def space(self, theta: Array) -> StateSpace:
-        """Return the state-space model."""
+        """Return the state-space model; by default, of all arms together."""
+        return self.dynamics(theta, 1.0, 1.0).space(self.lags)
 
     @abstractmethod
     def chain(self, theta: Array, gradient: Gradient, gaps: NDArray[np.int64]) -> Array:
@@ -351,9 +352,7 @@ class CommonForm(Form):
 
     def space(self, theta: Array) -> StateSpace:
         """Return ``n`` models of the modes, or one of all arms."""
-        if self.is_full:
-            return self._mode_space(theta)
-        return self.dynamics(theta, 1.0, 1.0).space(self.lags)
+        return self._mode_space(theta) if self.is_full else super().space(theta)
 
     def chain(self, theta: Array, gradient: Gradient, gaps: NDArray[np.int64]) -> Array:
         """Return the derivatives by the parameters."""
@@ -488,6 +487,7 @@ class VectorForm(Form):
         self.shrinkage = float(SHRINKAGES[evidence.sum(0).argmax()])
         self.num_arms = n = len(rates)
         ridge = np.linalg.solve(X.T @ X + self.shrinkage * np.eye(n), X.T @ W)
+        self.lags = cells.lags
         self.center = np.exp(-0.5 * rates)
         self.initial = variances
         fresh = variances * (1 - self.center**2)
@@ -511,15 +511,6 @@ class VectorForm(Form):
         n = self.num_arms
         A = np.diag(self.center) + theta[: n * n].reshape(n, n) * self.scale
         return A, theta[n * n : -n], self.noise(theta[-n:])
-
-    def space(self, theta: Array) -> StateSpace:
-        """Return one model of all arms."""
-        A, rest, noise = self._parts(theta)
-        factor = self.covariance.factor(rest)
-        Q = factor @ factor.T
-        return StateSpace(
-            A[None, None], Q[None, None], np.diag(self.initial)[None], np.eye(len(A)), noise[None]
-        )
 
     def chain(self, theta: Array, gradient: Gradient, gaps: NDArray[np.int64]) -> Array:
         """Return the derivatives by the parameters."""
