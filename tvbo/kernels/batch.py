@@ -67,7 +67,7 @@ class BatchKernel(Kernel):
     @property
     def device(self) -> torch.device:
         """Device of parameters, matrices, and the other kernels."""
-        device: torch.device = next(iter(self.parts.values()), self._one).device
+        device: torch.device = next(iter(self.parts.values() or [self._one])).device
         return device
 
     def __call__(self, *inputs: Any, **params: Any) -> Any:
