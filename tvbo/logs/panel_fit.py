@@ -155,10 +155,15 @@ def fit_panel(
         chosen_season = _choose_season(
             search, season, time_unit, zero, segments is not None, messages, on_step
         )
-    fits: dict[str, Maximum] = {}
-    for name in _affordable(names, search, messages):
-        on_step(name)
-        fits[name] = search.fit(name, chosen_season)
+    kept = _affordable(names, search, messages)
+    fits = _fit_forms(search, kept, chosen_season, on_step)
+    if season == "auto" and chosen_season is not None:
+        # Exponential decay may need a season for what is smooth drift.
+        count = search.cells.num_values
+        best = max(_shared(fits) or fits, key=lambda name: fits[name].evidence(count))
+        if search.fit(best, None).evidence(count) > fits[best].evidence(count):
+            chosen_season = None
+            fits = _fit_forms(search, kept, None, on_step)
     chosen, scores, reason = _choose_form(search, fits, on_step)
     on_step(f"maximum of {chosen}")
     found = search.polish(fits[chosen])
@@ -276,12 +281,30 @@ def _affordable(names: Sequence[str], search: PanelSearch, messages: list[str]) 
     return kept
 
 
+def _fit_forms(
+    search: PanelSearch,
+    names: Sequence[str],
+    season: Season | None,
+    on_step: Callable[[str], None],
+) -> dict[str, Maximum]:
+    fits = {}
+    for name in names:
+        on_step(name)
+        fits[name] = search.fit(name, season)
+    return fits
+
+
+def _shared(fits: dict[str, Maximum]) -> list[str]:
+    """Return the names of the forms with temporal kernels that all arms share."""
+    return [name for name in fits if name not in (INDEPENDENT, VECTOR)]
+
+
 def _choose_form(
     search: PanelSearch, fits: dict[str, Maximum], on_step: Callable[[str], None]
 ) -> tuple[str, dict[str, float], str]:
     """Return the name of the form that is taken, scores of those predicted with, and the reason."""
     evidence = {name: each.evidence(search.cells.num_values) for name, each in fits.items()}
-    shared = [name for name in fits if name not in (INDEPENDENT, VECTOR)]
+    shared = _shared(fits)
     first, *others = sorted(shared or fits, key=lambda name: -evidence[name])
     season = fits[first].regressors.season
     reason = f"{first}, {'no ' if season is None else ''}season: "
