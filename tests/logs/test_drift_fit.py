@@ -248,6 +248,7 @@ def test_block_length_follows_the_kernel():
     assert matern.block_length == math.ceil(min(40, 24 * matern.forgetting_rate ** (-1 / (4 - c))))
 
 
+@pytest.mark.slow
 def test_intel_lab_training_days(data_folder):
     panel = read_panel(data_folder / "intel_lab/temperature.csv.gz", resample="10min", rows="0:432")
     X, Y = panel_rows(panel.values, panel.axis.times)

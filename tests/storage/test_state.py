@@ -155,6 +155,6 @@ def test_a_fresh_process_finds_the_classes(run, play):
         "for path in sys.argv[1:]:\n"
         "    with JournalReader(path) as journal:\n"
         "        load.from_bytes(journal.start, {})\n"
-        "        load.from_bytes(journal.snapshot().state, {})\n"
+        "        load.from_bytes(journal.snapshot()[2], {})\n"
     )
     subprocess.run([sys.executable, "-c", script, *paths], check=True)

@@ -7,7 +7,6 @@ from copy import deepcopy
 from functools import reduce
 from typing import Any, Self
 
-import numpy as np
 import torch
 from botorch.exceptions.errors import UnsupportedError
 from gpytorch.kernels import Kernel
@@ -46,8 +45,11 @@ class BatchKernel(Kernel):
         # What BoTorch sets when it takes a part of the outputs may be wrong.
         own = self._one.shape[:-1] if "_one" in self._buffers else self._batch_shape
         parts = [part.batch_shape for part in self.parts.values()]
+        if not parts:
+            return own
         # torch.broadcast_shapes would import SymPy at its first call.
-        return Size(np.broadcast_shapes(own, *parts)) if parts else own
+        shape: Size = torch.broadcast_tensors(*map(torch.empty, (own, *parts)))[0].shape
+        return shape
 
     @batch_shape.setter
     def batch_shape(self, value: Size) -> None:

@@ -501,7 +501,8 @@ class EnsembleGP(OneOutputModel):
 
         Without those of a batch.
         """
-        whitened = self._factor.whiten(values.reshape(1, -1, values.shape[-1]))
+        *batch, n = values.shape
+        whitened = self._factor.whiten(values.reshape(1, Size(batch).numel(), n))
         solved: Tensor = self._factor.whiten(whitened, transposed=True).view_as(values)
         return solved
 
