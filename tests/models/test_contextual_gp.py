@@ -354,7 +354,7 @@ def test_a_log_with_contexts_tells_the_rate(drawn):
     assert low < RATE < high
     assert high < 3 * low
     [message] = fit.messages
-    assert message.startswith("The noise variance was given")
+    assert f"{fit.forgetting_rate:.3g} with {NOISE:g}" in message
     # Action before context, the order in which the kernel holds them.
     learned = fit.covar_module
     assert fit.lengthscales == [

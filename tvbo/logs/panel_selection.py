@@ -41,7 +41,7 @@ ROUGH, FINE = 2e-2, 3e-4
 that is taken."""
 
 SCORED = 0.75
-"""Share of the log after which forms are scored; as much as the rest is played elsewhere."""
+"""Share of the log after which forms are scored; what is played after another share is as long."""
 
 LEAST_CORRELATION = 0.2
 """Mean correlation of successive residuals from which the covariance is estimated by them; with
@@ -411,10 +411,12 @@ def covariance_weight(cells: Cells) -> float:
     squares = np.square(states).mean(0)
     varies = squares > 0
     states = states[:, varies] / np.sqrt(squares[varies])
-    correlations = [float((states[k:] * states[:-k]).mean()) for k in range(1, len(states) // 4)]
-    noise = 2 / math.sqrt(states.size)
-    last = next((k for k, each in enumerate(correlations) if each < noise), len(correlations))
-    factor = 1 + 2 * float(np.square(correlations[:last]).sum())
+    noise, factor = 2 / math.sqrt(states.size), 1.0
+    for k in range(1, len(states) // 4):
+        correlation = float((states[k:] * states[:-k]).mean())
+        if correlation < noise:
+            break
+        factor += 2 * correlation**2
     known = factor * float(np.median(-np.expm1(-rates) * variances * squares)) ** 2
     _, shrinkage = ledoit_wolf(states)
     return prior_weight(len(states) * min(1.0, known), min(1.0, factor * shrinkage))
