@@ -20,6 +20,7 @@ from torch import Tensor
 
 from tvbo.models.closed_form import Array, ClosedForm, Pullback
 from tvbo.models.ensemble_gp import EnsembleGP
+from tvbo.models.scale import marginals
 from tvbo.spaces import AskContext, Box, MixedSpace
 from tvbo.spaces.search_space import SearchSpace
 
@@ -54,7 +55,19 @@ class UCB:
         is_searched = isinstance(space, Box | MixedSpace)
         if is_searched and isinstance(model, EnsembleGP) and model.is_closed_form:
             return EdgeCorrectedUCB(model, beta, space if self.edge_correction else None)
-        return UpperConfidenceBound(model, beta=beta)
+        return MarginalUCB(model, beta=beta)
+
+
+class MarginalUCB(UpperConfidenceBound):
+    """BoTorch's upper confidence bound, without the joint posterior that it builds of each row."""
+
+    beta: Tensor
+
+    @t_batch_mode_transform(expected_q=1)  # type: ignore[arg-type]
+    def forward(self, X: Tensor) -> Tensor:
+        """Return the values, ``...``, at rows ``... x 1 x d``."""
+        mean, variance = marginals(self.model, X)
+        return (mean + self.beta.sqrt() * variance.sqrt()).squeeze(-1)
 
 
 @dataclass(frozen=True)

@@ -373,22 +373,6 @@ class EnsembleGP(OneOutputModel):
             Y = _joined(Y.unsqueeze(-2), added.Y, dim=-1).squeeze(-2)
         return Y.expand(*self.batch_shape, Y.shape[-1])
 
-    def row_marginals(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the means and variances that :meth:`posterior` has, without building it.
-
-        Args:
-            X: Rows, ``... x 1 x d``.
-
-        Returns:
-            Means and variances, ``... x 1``.
-        """
-        mean, covar = self._joint(X)
-        variance = covar.squeeze(-1)
-        of_outcomes = getattr(self, "outcome_transform", None)
-        if of_outcomes is not None:
-            mean, variance = of_outcomes.untransform(mean, variance)
-        return mean, variance
-
     def moments(self) -> Evaluate:
         """Return means and variances of single rows as a function in NumPy.
 

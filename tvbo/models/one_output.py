@@ -144,6 +144,22 @@ class OneOutputModel(Model):
             posterior = posterior_transform(posterior=posterior, X=X)
         return posterior
 
+    def row_marginals(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the means and variances that :meth:`posterior` has, without building it.
+
+        Args:
+            X: Rows, ``... x 1 x d``.
+
+        Returns:
+            Means and variances, ``... x 1``.
+        """
+        mean, covar = self._joint(X)
+        variance = covar.squeeze(-1)
+        of_outcomes: Any = self._modules.get("outcome_transform")
+        if of_outcomes is not None:
+            mean, variance = of_outcomes.untransform(mean, variance)
+        return mean, variance
+
     @property
     def likelihood(self) -> GaussianLikelihood:
         """A Gaussian likelihood with ``noise_variance``; changes of it have no effect."""
