@@ -12,7 +12,7 @@ from torch import Tensor
 
 from experiments.problems.time_of_day import time_of_day
 from tvbo.kernels import ContextActionKernel
-from tvbo.logs.likelihood import weighted_mean, with_gradient
+from tvbo.logs.likelihood import with_gradient
 from tvbo.logs.maximize import RATE, LikelihoodMaximizer
 from tvbo.logs.profile import at_rate
 
@@ -75,7 +75,7 @@ class KroneckerLikelihood:
             space, time = space.clamp_min(0), time.clamp_min(0)
             total = time.unsqueeze(-1) * space + noise_variance
             modes, ones = V.mT @ self.values @ U, torch.outer(V.sum(dim=0), U.sum(dim=0))
-            mean = weighted_mean(modes / total.sqrt(), ones / total.sqrt())
+            mean = ((modes * ones / total).sum() / (ones.square() / total).sum()).item()
             error = modes - mean * ones
             value = -0.5 * (
                 (error.square() / total).sum()

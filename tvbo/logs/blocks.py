@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from tvbo.logs.dataset import DriftLog
-from tvbo.logs.likelihood import weighted_mean, whiten
+from tvbo.logs.likelihood import log_density, whiten
 
 BLOCK = 80
 """Observations in a block: smaller blocks cost more time between blocks, larger ones within."""
@@ -33,7 +31,7 @@ class BlockLikelihood:
     Args:
         log: The observations, in any order.
         covar_module: The kernel over actions.
-        mean: The prior mean; None takes its maximum likelihood value (generalized least squares).
+        mean: The prior mean; None integrates it out.
         block: Observations in a block.
     """
 
@@ -55,7 +53,7 @@ class BlockLikelihood:
             NotPSDError: if the covariance of a block is singular to rounding.
         """
         log, covar = self.log, self.covar_module(self.actions).to_dense()
-        n, end, white, logs = len(covar), log.times[0], [], []
+        n, end, white, diagonals = len(covar), log.times[0], [], []
         series = torch.stack([log.Y, torch.ones_like(log.Y)], dim=-1)
         for rows, is_first in self.blocks:
             arms, times = self.arms[rows], log.times[rows]
@@ -76,9 +74,5 @@ class BlockLikelihood:
             faded = torch.cat([kept**2 * state[:n], kept * state[n:]])
             state, end = faded + solved.mT @ solved[:, :n], times[-1]
             white.append(solved[:, n:])
-            logs.append(root.diagonal())
-        y, one = torch.cat(white).unbind(-1)
-        # A number: the likelihood is stationary in this mean.
-        mean = weighted_mean(y.detach(), one.detach()) if self.mean is None else self.mean
-        value = -0.5 * (y - mean * one).square().sum() - torch.cat(logs).log().sum()
-        return value - 0.5 * len(y) * math.log(2 * math.pi), mean
+            diagonals.append(root.diagonal())
+        return log_density(torch.cat(white), torch.cat(diagonals), self.mean)

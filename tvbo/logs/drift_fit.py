@@ -46,7 +46,7 @@ def make_likelihood(log: DriftLog, covar_module: Kernel, mean: float | None) -> 
     Args:
         log: The observations.
         covar_module: The kernel over actions.
-        mean: The prior mean; None takes its maximum likelihood value (generalized least squares).
+        mean: The prior mean; None integrates it out.
     """
     n_actions = log.num_actions
     if n_actions <= MAX_ACTIONS and len(log) > BLOCKS_PAY * (BLOCK + n_actions):
@@ -106,7 +106,8 @@ def fit_drift(
         covar_module: Kernel over the other columns; those parameters that require gradients are
             learned on a copy, without priors. Default: scaled RBF with a lengthscale per column.
         noise_variance: A fixed σ²; None learns it.
-        mean: A fixed prior mean; None takes the generalized least squares mean.
+        mean: A fixed prior mean; None integrates it out, and reports its generalized least squares
+            value.
         time_unit: Name of the unit of time in reports; ε is per this unit.
         level: Confidence of the interval.
         num_starts: Number of starts, spread over the rates that the log can distinguish.

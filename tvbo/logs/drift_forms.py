@@ -117,11 +117,14 @@ def compare_drift(
         if later > 0 and first.can_be_fitted:
             past = fitted(candidate, first)
             sigma2, mean = past.maximizer.assign(past.optimum.theta)
+            at = torch.tensor([0.0, sigma2], dtype=torch.float64)
             with torch.no_grad():
-                of_all = LogLikelihood(log, past.maximizer.covar_module, mean)
-                density, _ = of_all(*torch.tensor([0.0, sigma2], dtype=torch.float64))
-            score = (density.item() - past.optimum.log_likelihood) / later
-        count = int(found.maximizer.free(RATE).sum()) + (not mean_is_fixed)
+                of_all, of_first = (
+                    LogLikelihood(part, past.maximizer.covar_module, mean)(*at)[0].item()
+                    for part in (log, first)
+                )
+            score = (of_all - of_first) / later
+        count = int(found.maximizer.free(RATE).sum())
         value = found.optimum.log_likelihood
         evidence = value - 0.5 * count * math.log(len(log))
         rows.append(PanelCandidate(candidate.name, False, count, value, evidence, score))

@@ -35,7 +35,7 @@ class DriftFit(SavedFit):
             units of their columns; empty if it has none.
         outputscale: The first scale in the kernel; None if it has none. Those of a
             :class:`tvbo.kernels.ContextActionKernel` are ``covar_module.outputscales``.
-        log_likelihood: Log likelihood at the maximum.
+        log_likelihood: Log likelihood at the maximum; a mean that was not given is integrated out.
         lr_statistic: Twice the log likelihood ratio against ε = 0.
         lr_pvalue: Its p-value, half the tail of a χ² with one degree of freedom, since ε = 0 is on
             the boundary.

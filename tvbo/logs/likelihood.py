@@ -50,14 +50,19 @@ class LogLikelihood:
         \Sigma_{ij} = k(x_i, x_j)\,e^{-\rho |t_i - t_j| / 2} + \sigma_i^2 \delta_{ij}
 
     with :math:`r = y - m` and :math:`\rho = -\log(1 - \varepsilon)`, and
-    :math:`\Sigma_{ij} = 0` between different segments. It is exact, in :math:`O(n^3)`, for logs of
-    up to ``max_dense`` rows. That of a longer one is :math:`\sum_j \log p(y_j \mid y_{c(j)})` over
-    blocks of successive rows, in :math:`O(n)`, each given some 100 earlier rows (Vecchia, 1988).
+    :math:`\Sigma_{ij} = 0` between different segments. A mean :math:`m` that is not given is
+    integrated out with a flat prior: the restricted likelihood (Patterson, Thompson, 1971), which
+    is that at the best mean, plus :math:`\tfrac12 \log (2 \pi / 1^\top \Sigma^{-1} 1)`. At its
+    maximum what drifts slowly would be taken for a mean.
+
+    It is exact, in :math:`O(n^3)`, for logs of up to ``max_dense`` rows. That of a longer one is
+    :math:`\sum_j \log p(y_j \mid y_{c(j)})` over blocks of successive rows, in :math:`O(n)`, each
+    given some 100 earlier rows (Vecchia, 1988).
 
     Args:
         log: The observations.
         covar_module: The kernel over actions.
-        mean: The prior mean; None takes its maximum likelihood value (generalized least squares).
+        mean: The prior mean; None integrates it out.
         max_dense: Rows up to which the likelihood is exact.
     """
 
@@ -88,23 +93,24 @@ class LogLikelihood:
             factored.append((made if is_one else None, root, all_white))
             white.append(all_white[given:])
             diagonals.append(root.diagonal()[given:])
-        y, one = torch.cat(white).unbind(-1)
-        mean = weighted_mean(y, one) if self.mean is None else self.mean
-        quadratic = (y - mean * one).square().sum().item()
-        value = -0.5 * quadratic - torch.cat(diagonals).log().sum().item()
-        value -= 0.5 * len(y) * math.log(2 * math.pi)
+        value, mean = log_density(torch.cat(white), torch.cat(diagonals), self.mean)
         if not wants_gradient:
-            return torch.tensor(value, dtype=torch.float64), mean
+            return value, mean
         learned = [each for each in self.covar_module.parameters() if each.requires_grad]
+        # Outcomes less the mean and, where this is integrated out, ones of length one.
+        combinations = [[1.0, -mean]]
+        if self.mean is None:
+            combinations.append([0.0, 1 / torch.cat(white)[:, 1].norm().item()])
+        combined = torch.tensor(combinations, dtype=torch.float64).mT
         in_rate = in_noise = 0.0
         in_kernel = [torch.zeros_like(each) for each in learned]
         for (log, given), (kept, root, all_white) in zip(self.windows, factored, strict=True):
             kernel, decay, *_ = kept or covariance_of(log, self.covar_module, rate, noise_variance)
-            residual = all_white[:, 0] - mean * all_white[:, 1]
-            weights = _in_covariance(root, residual)
+            residuals = all_white @ combined
+            weights = _in_covariance(root, residuals)
             if given:
                 part = slice(given)
-                weights[part, part] -= _in_covariance(root[part, part], residual[part])
+                weights[part, part] -= _in_covariance(root[part, part], residuals[part])
             if log.Yvar is None:
                 in_noise += weights.trace().item()
             lags = (log.times.unsqueeze(-1) - log.times).abs_()
@@ -117,7 +123,7 @@ class LogLikelihood:
                 )
                 in_kernel = [total + slope for total, slope in zip(in_kernel, slopes, strict=True)]
         return with_gradient(
-            value,
+            value.item(),
             (rate, in_rate),
             (noise_variance, in_noise),
             *zip(learned, in_kernel, strict=True),
@@ -147,7 +153,7 @@ def covariance_of(
 
 def _in_covariance(root: Tensor, white: Tensor) -> Tensor:
     """Return the derivative (25) by the covariance, cheaper than through the factorization."""
-    alpha = torch.linalg.solve_triangular(root.mT, white.unsqueeze(-1), upper=True)
+    alpha = torch.linalg.solve_triangular(root.mT, white, upper=True)
     return torch.cholesky_inverse(root).neg_().addmm_(alpha, alpha.mT).mul_(0.5)
 
 
@@ -168,14 +174,23 @@ def whiten(covar: Tensor, series: Tensor) -> tuple[Tensor, Tensor]:
     return root, torch.linalg.solve_triangular(root, series, upper=False)
 
 
-def weighted_mean(
-    white_y: Tensor | NDArray[np.float64], white_one: Tensor | NDArray[np.float64]
-) -> float:
-    """Return the generalized least squares mean from whitened outcomes and whitened ones.
+def log_density(white: Tensor, diagonal: Tensor, mean: float | None) -> tuple[Tensor, float]:
+    """Return the log density of outcomes, and the mean at which it is that of a normal variable.
 
-    A float, not a tensor: the likelihood is stationary in the mean, so no gradient flows through.
+    Args:
+        white: ``n x 2`` whitened outcomes and ones.
+        diagonal: ``n``, the diagonal of the Cholesky factor of their covariance.
+        mean: The prior mean; None integrates it out, which gives its generalized least squares
+            value.
     """
-    return float((white_y * white_one).sum() / (white_one * white_one).sum())
+    y, one = white.unbind(-1)
+    value = -diagonal.log().sum() - 0.5 * len(y) * math.log(2 * math.pi)
+    if mean is None:
+        precision = one.square().sum()
+        # A number: the density is stationary in this mean.
+        mean = ((y * one).sum() / precision).item()
+        value = value + 0.5 * (math.log(2 * math.pi) - precision.log())
+    return value - 0.5 * (y - mean * one).square().sum(), mean
 
 
 def with_gradient(
