@@ -217,8 +217,9 @@ def check_definition(small, case, way, n):
     torch.testing.assert_close(variance, posterior.variance[:, 0], rtol=1e-8, atol=1e-9)
 
 
+@pytest.mark.parametrize("is_direct", [True, False])
 @pytest.mark.parametrize("rate", [0.0, 0.1])
-def test_what_stands_in_for_pending_outcomes(small, rate):
+def test_what_stands_in_for_pending_outcomes(small, rate, is_direct):
     X, Y, Yvar = events(small, 20)
     model = small.streaming(rate)
     told = shuffled(model, X, Y, Yvar)
@@ -228,8 +229,16 @@ def test_what_stands_in_for_pending_outcomes(small, rate):
     torch.testing.assert_close(model.expected_outcomes, expected)
     values, places = torch.arange(5.0).unsqueeze(-1), (~told).nonzero().flatten()
     with_values = Y.index_copy(0, places, values)
-    stands_in = model.condition_on_observations(pending, values, Yvar[places])
+    if is_direct:
+        stands_in = model.condition_on_pending(values)
+    else:
+        stands_in = model.condition_on_observations(pending, values, Yvar[places])
     assert_exact(stands_in, one(rate), X, with_values, Yvar, ahead(small, X))
+    more, outcomes, its_noise = small.rows(X[-1, -1] + 1)[:2], torch.ones(2, 1), Yvar[:2]
+    for i in range(2):
+        stands_in.observe(more[[i]], outcomes[[i]], its_noise[[i]])
+    later = torch.cat([X, more]), torch.cat([with_values, outcomes]), torch.cat([Yvar, its_noise])
+    assert_exact(stands_in, one(rate), *later, ahead(small, more))
     # One comes with another noise than it was opened with.
     outcome, noise = torch.tensor([[2.0]]), torch.tensor([[0.5]])
     model.observe(pending[[2]], outcome, noise)

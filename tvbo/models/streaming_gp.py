@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from copy import copy, deepcopy
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -19,8 +18,8 @@ from botorch.exceptions.errors import (
 from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.means import Mean
 from numpy.typing import NDArray
-from scipy.linalg.blas import dtrsm
-from scipy.linalg.lapack import dpstrf
+from scipy.linalg.blas import dgemm, dtrsm
+from scipy.linalg.lapack import dpotrf, dpotrs, dpstrf, dtrtri
 from torch import Generator, Size, Tensor
 
 from tvbo.kernels import TemporalDecayKernel, TemporalKernel
@@ -140,7 +139,10 @@ class Stream:
         events: The outcomes that came, ``4 x k``.
         pending: The pending trials, ``4 x p``.
         now: Time of the newest event.
-        rows: Rows as of when they were made, ``m x S x n``, in parts.
+        parts: Rows as of when they were made, ``m x S x n``, in parts; the last ones may be in
+            ``unsolved``.
+        unsolved: Covariances of the states with the last outcomes and the Cholesky factor of the
+            covariance of these; None where all rows are in ``parts``.
         room: Room for rows, ``capacity x S x n``; those of the last part are in it.
         filled: Number of rows up to which it is filled.
         made: Times that the rows know of, ``m``.
@@ -152,17 +154,21 @@ class Stream:
             ``p x S x n``.
         covar: Covariances of the pending outcomes, given those that came, ``p x p``.
         expected: Means of the pending outcomes by those that came, ``p``.
+        counted: Number of the first pending trials that are counted in ``reduction_ahead``.
+        reduction_ahead: What they and the outcomes that came explain, whatever their values.
     """
 
     def __init__(self, S: int, prior: Array):
         self.prior, n = prior, len(prior)
         self.events, self.pending, self.now = np.empty((4, 0)), np.empty((4, 0)), -math.inf
         self.room, self.filled = np.empty((0, S, n)), 0
-        self.rows: tuple[Array, ...] = (self.room,)
+        self.parts: tuple[Array, ...] = (self.room,)
+        self.unsolved: tuple[Array, Array] | None = None
         self.made, self.transitions = np.empty(0), np.empty((S, 0))
         self.rank, self.identity = 0, np.eye(S)
         self.mean, self.reduction = np.zeros((S, n)), np.zeros((S * S, n))
         self.cross, self.covar, self.expected = np.empty((0, S, n)), np.empty((0, 0)), np.empty(0)
+        self.counted, self.reduction_ahead = 0, self.reduction
 
     def copy(self) -> Stream:
         """Return what takes the place of this one: it goes on in the same room."""
@@ -173,6 +179,11 @@ class Stream:
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy beside this one has: it makes room of its own."""
         return {**vars(self), "room": self.room[:0], "filled": 0}
+
+    @property
+    def rows(self) -> tuple[Array, ...]:
+        """All rows, in parts."""
+        return self.parts if self.unsolved is None else (*self.parts, _solved(*self.unsolved))
 
     def columns(self, index: Places) -> Array:
         """Return the rows at choices ``...``, ``... x m x S``."""
@@ -194,6 +205,9 @@ class Stream:
 
         Of trials that ask the same, any may be meant.
         """
+        p, k = len(self.expected), events.shape[-1]
+        if p <= k and np.array_equal(self.pending[:2], events[:2, :p]):
+            return np.where(np.arange(k) < p, np.arange(k), -1)
         free: dict[tuple[float, ...], list[int]] = {}
         for i, trial in enumerate(self.pending[:2].T.tolist()):
             free.setdefault(tuple(trial), []).append(i)
@@ -202,8 +216,11 @@ class Stream:
 
     def keep(self, places: Places | slice) -> None:
         """Forget all pending trials but some, which are left in this order."""
+        p = len(self.expected)
         self.pending, self.expected = self.pending[:, places], self.expected[places]
         self.cross, self.covar = self.cross[places], self.covar[places][:, places]
+        if not len(self.expected) == p == self.counted:
+            self.counted = 0
 
     def root(self, places: Places | slice) -> Array:
         """Return the Cholesky factor of the covariance of pending outcomes, ``q x q``.
@@ -211,18 +228,27 @@ class Stream:
         Raises:
             InputDataError: if the variance of one is numerically zero.
         """
-        covar, prior = (
-            self.covar[places][:, places],
-            self.prior[self.pending[0, places].astype(int)],
-        )
-        if len(covar) == 1:
-            check_uncertain(covar[0], prior)
-            return np.sqrt(covar)
-        root = np.zeros_like(covar)
-        with suppress(np.linalg.LinAlgError):
-            root[:] = np.linalg.cholesky(covar)
-        check_uncertain(np.square(root.diagonal()), prior)
+        root, info = dpotrf(self.covar[places][:, places], lower=1)
+        prior = self.prior[self.pending[0, places].astype(np.int64)]
+        check_uncertain(np.square(root.diagonal()) * (info == 0), prior)
         return root
+
+    def count_pending(self) -> None:
+        """Hold what all pending outcomes will explain.
+
+        That of those that are counted does not change when they come.
+
+        Raises:
+            InputDataError: as :meth:`root`.
+        """
+        root, before = (
+            self.root(slice(None)),
+            self.reduction_ahead if self.counted else self.reduction,
+        )
+        # The rows that those not counted yet will have, if they come last.
+        inverse, _ = dtrtri(root, lower=1)
+        V = np.tensordot(inverse[self.counted :], self.cross, axes=1)
+        self.counted, self.reduction_ahead = len(root), before + _explained(V)
 
     def tell(self, places: Places | slice, events: Array) -> None:
         """Take in what came of pending trials, ``4 x q``, in place of these.
@@ -231,45 +257,73 @@ class Stream:
         """
         if events.size == 0:
             return
-        root, p = self.root(places), len(self.expected)
+        root, p, counted = self.root(places), len(self.expected), self.counted
         V, z = _solved(root, self.cross[places]), _solved(root, events[2] - self.expected[places])
         self.mean = self.mean + (z @ V.reshape(len(V), -1)).reshape(self.mean.shape)
         if len(V) == p:
             self.keep(slice(0))
+            self.reduction = (
+                self.reduction_ahead if counted == p else self.reduction + _explained(V)
+            )
         else:
             rest = np.delete(np.arange(p), places)
             between = _solved(root, self.covar[places][:, rest])
             self.keep(rest)
             self.expected = self.expected + z @ between
             self.covar -= between.T @ between
-            self.cross -= np.tensordot(between.T, V, axes=1)
-        self.events = np.concatenate([self.events, events], axis=-1)
-        self._append(V, events[1])
+            dgemm(
+                -1.0,
+                V.reshape(len(V), -1).T,
+                between,
+                1.0,
+                self.cross.reshape(len(rest), -1).T,
+                overwrite_c=1,
+            )
+            self.reduction = self.reduction + _explained(V)
+            self.counted = counted - len(V) if np.max(places) < counted else 0
+        self._append(V)
+        self._note(events)
 
-    def _append(self, V: Array, time: Array) -> None:
-        """Add rows as of now, ``q x S x n``, of outcomes at times ``q``."""
+    def assume(self, outcomes: Array) -> None:
+        """Take in outcomes of all pending trials, ``p``, and solve for their rows when needed."""
+        if self.counted < len(outcomes):
+            self.count_pending()
+        root, events = self.root(slice(None)), self.pending.copy()
+        events[2] = outcomes
+        solved, _ = dpotrs(root, outcomes - self.expected, lower=1)
+        self.mean = self.mean + np.tensordot(solved, self.cross, axes=1)
+        self.reduction, self.unsolved = self.reduction_ahead, (root, self.cross)
+        self.keep(slice(0))
+        self._note(events)
+
+    def _append(self, V: Array) -> None:
+        """Add rows as of now, ``q x S x n``."""
         q = len(V)
         if self.filled + q > len(self.room):
-            size = max(min(CHUNK, 2 * self.filled + CHUNK // 4, ROOM // V[0].size), q, 1)
-            self.room, self.filled = np.empty((size, *V.shape[1:])), 0
-            self.rows = *(rows for rows in self.rows if len(rows) > 0), self.room[:0]
-        start, end = self.filled - len(self.rows[-1]), self.filled + q
-        self.room[self.filled : end] = V
-        self.rows, self.filled = (*self.rows[:-1], self.room[start:end]), end
+            size = max(min(CHUNK, 2 * self.filled, ROOM // V[0].size), q)
+            self.room, self.filled = V if size == q else np.empty((size, *V.shape[1:])), 0
+            self.parts = *(rows for rows in self.parts if len(rows) > 0), self.room[:0]
+        start, end = self.filled - len(self.parts[-1]), self.filled + q
+        if self.room is not V:
+            self.room[self.filled : end] = V
+        self.parts, self.filled = (*self.parts[:-1], self.room[start:end]), end
+
+    def _note(self, events: Array) -> None:
+        """Note outcomes, ``4 x q``, whose rows are as of now."""
+        self.events = np.concatenate([self.events, events], axis=-1)
         # Innovations know of all outcomes that came before, also of those at later times.
-        self.made = np.maximum.accumulate(np.concatenate([self.made, time]))
-        self.transitions = np.concatenate([self.transitions, *(self.identity,) * q], axis=1)
-        explained = np.einsum("qsn,qtn->stn", V, V)
-        self.reduction = self.reduction + explained.reshape(self.reduction.shape)
+        self.made = np.maximum.accumulate(np.concatenate([self.made, events[1]]))
+        new = (self.identity,) * events.shape[-1]
+        self.transitions = np.concatenate([self.transitions, *new], axis=1)
 
     def drop(self, m: int) -> None:
         """Drop the oldest rows."""
         self.made, self.transitions = self.made[m:], self.transitions[:, m * len(self.mean) :]
         parts = []
-        for rows in self.rows:
+        for rows in self.parts:
             parts.append(rows[m:])
             m = max(m - len(rows), 0)
-        self.rows = tuple(parts)
+        self.parts = tuple(parts)
 
     def merge(self, least: float) -> None:
         """Rotate the rows, which changes no covariance, so that no more are left than it takes.
@@ -280,13 +334,13 @@ class Stream:
         m, (S, n) = len(self.made), self.mean.shape
         # As of now, so that all rows fade together.
         transitions = self.transitions.reshape(S, m, S).swapaxes(0, 1)
-        V = _lead(transitions, np.concatenate(self.rows)).reshape(m, S * n)
+        V = _lead(transitions, np.concatenate(self.parts)).reshape(m, S * n)
         # A pivoted Cholesky factor of their inner products tells how many explain anything.
         values, pivots, rank, _ = dpstrf(V @ V.T, tol=least, lower=1)
         root = np.zeros((m, rank))
         root[pivots - 1] = np.tril(values)[:, :rank]
         self.room, self.rank = (np.linalg.qr(root).Q.T @ V).reshape(rank, S, n), rank
-        self.rows, self.filled = (self.room,), rank
+        self.parts, self.filled = (self.room,), rank
         self.made, self.transitions = np.full(rank, self.now), np.tile(self.identity, rank)
 
 
@@ -341,6 +395,7 @@ class StreamingGP(OneOutputModel):
         mean_module: Prior mean over rows ``[action | time]``; None is zero.
         tol: Weight at which an observation is forgotten.
         is_static: Whether time makes no difference.
+        memory: Age at which an observation is forgotten, infinite where none is.
 
     Example:
         >>> model = StreamingGP(choices, RBFKernel(), forgetting_rate=0.03, noise_variance=0.01)
@@ -417,7 +472,8 @@ class StreamingGP(OneOutputModel):
         )
         kernels_in_time = [term.over_time for term in self._terms]
         self.is_static = all(kernel.is_static for kernel in kernels_in_time)
-        self._memory = memory_length(kernels_in_time, tol)
+        # Outcomes are known for longer: the mean fades as the root of the weight.
+        self.memory, self._longest = (memory_length(kernels_in_time, w) for w in (tol, tol**1.5))
         self.register_buffer("_noise", noise)
         # What is computed of the prior when it is first needed, for all copies: what leads over
         # lags, and a factor.
@@ -511,10 +567,15 @@ class StreamingGP(OneOutputModel):
         return self._rows_of([stream.pending for stream in self._streams])
 
     @property
+    def num_pending(self) -> int:
+        """Number of pending trials."""
+        return len(self._streams[0].expected)
+
+    @property
     def expected_outcomes(self) -> Tensor:
         """Means of the pending outcomes by those that came, ``batch_shape x p``."""
         expected = self._of_batch([stream.expected for stream in self._streams])
-        return expected + self._prior_mean(self.X_pending)
+        return expected if self.mean_module is None else expected + self._prior_mean(self.X_pending)
 
     def observe(self, X: Tensor, Y: Tensor, Yvar: Tensor | None = None) -> None:
         """Add observations; at the rows of pending trials, these have their outcomes then.
@@ -542,8 +603,10 @@ class StreamingGP(OneOutputModel):
                 known = places >= 0
                 told, events, places = events[:, known], events[:, ~known], places[known]
                 # Noise may be other than was expected.
-                stream.covar = stream.covar.copy()
-                stream.covar[places, places] += told[3] - stream.pending[3, places]
+                noise = told[3] - stream.pending[3, places]
+                if noise.any():
+                    stream.covar, stream.counted = stream.covar.copy(), 0
+                    stream.covar[places, places] += noise
                 stream.tell(places, told)
             streams.append(self._after(stream, events))
         self._streams[:] = streams
@@ -649,10 +712,6 @@ class StreamingGP(OneOutputModel):
         explained = h @ stream.combined((W @ z + R @ w)[None])[0]
         return mean + self._as_tensor(F @ z - explained[0])
 
-    def weight(self, age: Tensor) -> Tensor:
-        """Return what observations of some ages weigh, of all terms the most."""
-        return torch.stack([term.over_time.weight(age) for term in self._terms]).amax(dim=0)
-
     def prior_covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
         """Return prior covariances of rows ``n x (d + 1)`` and ``m x (d + 1)``, ``n x m``."""
         return self._as_tensor(self._prior(*self._split(X1), *self._split(X2)))
@@ -682,6 +741,26 @@ class StreamingGP(OneOutputModel):
             new._batch_shape = shape
         Y = Y.expand(*shape, *Y.shape[-2:])
         new.observe(X, Y, None if noise is None else noise.expand_as(Y))
+        return new
+
+    def condition_on_pending(self, Y: Tensor) -> StreamingGP:
+        """Return a copy with outcomes of all pending trials, such as what stands in for them.
+
+        Args:
+            Y: Outcomes, ``batch_shape x p x 1``, in the order of ``X_pending``.
+
+        Raises:
+            BotorchTensorDimensionError: if the shape does not agree.
+            InputDataError: if a value is not finite.
+        """
+        residuals = self._read("Y", Y, self.num_pending).squeeze(-1)
+        if self.mean_module is not None:
+            residuals = residuals - self._prior_mean(self.X_pending)
+        new = copy(self)
+        for stream, outcomes in zip(
+            new._streams, residuals.numpy(force=True).reshape(-1, self.num_pending), strict=True
+        ):
+            stream.assume(outcomes)
         return new
 
     def _events(self, X: Tensor, Y: Tensor | None, Yvar: Tensor | None) -> Array:
@@ -719,6 +798,9 @@ class StreamingGP(OneOutputModel):
             events = np.concatenate([stream.events, stream.pending, events], axis=-1)
             stream = self._empty()
         k = events.shape[-1]
+        if stream.unsolved is not None:
+            stream.parts, stream.unsolved = stream.rows, None
+            stream.room, stream.filled = stream.parts[-1], len(stream.parts[-1])
         if k > 1:
             events = events[:, events[1].argsort(kind="stable")]
         for start in range(0, k, BLOCK_EVENTS):
@@ -730,7 +812,7 @@ class StreamingGP(OneOutputModel):
             self._open(stream, part)
             stream.tell(places, part[:, told])
         if k > 0 and len(stream.expected) > 0:
-            stream.root(np.arange(len(stream.expected)))
+            stream.count_pending()
         return stream
 
     def _open(self, stream: Stream, events: Array) -> None:
@@ -754,28 +836,32 @@ class StreamingGP(OneOutputModel):
         stream.mean = _lead(A, stream.mean)
         stream.reduction = _lead(squares, stream.reduction)
         if p > 0:
+            stream.reduction_ahead = _lead(squares, stream.reduction_ahead)
             between = np.einsum("qs,psq->pq", h, stream.cross[..., index])
             events = np.concatenate([stream.pending, events], axis=-1)
             expected = np.concatenate([stream.expected, expected])
             covar = np.block([[stream.covar, between], [between.T, covar]])
-            cross = np.concatenate([_lead(A, stream.cross), cross])
+            ahead = np.empty((len(expected), *cross.shape[1:]))
+            np.matmul(A, stream.cross, out=ahead[:p]) if len(A) > 1 else np.multiply(
+                A, stream.cross, out=ahead[:p]
+            )
+            ahead[p:] = cross
+            cross = ahead
         stream.pending, stream.expected, stream.now = events, expected, t
         stream.covar, stream.cross = covar, cross
 
     def _make_room(self, stream: Stream, q: int) -> None:
         """Drop rows that have faded; where room ends, look what else is not needed."""
-        m, oldest = len(stream.made), stream.now - self._memory
+        m, oldest = len(stream.made), stream.now - self.memory
         if m > 0 and stream.made[m // 32] <= oldest:
             stream.drop(int(np.searchsorted(stream.made, oldest, side="right")))
         if stream.filled + q <= len(stream.room) or not stream.events.size:
             return
         m, size = len(stream.made), min(CHUNK, 2 * stream.mean.size)
-        fades = m > 0 and stream.now - stream.made[0] > self._memory / 2
-        if m >= max(2 * stream.rank, size) and not fades:
+        fades = m > 0 and stream.now - stream.made[0] > self.memory / 2
+        if m > max(2 * stream.rank, size / 2) and not fades:
             stream.merge(NEGLIGIBLE * self.tol * self._prior_variance.max())
-        # Outcomes are known for longer: the mean fades as the root of the weight.
-        age = torch.from_numpy(stream.now - stream.events[1])
-        stream.events = stream.events[:, (self.weight(age) > self.tol**1.5).numpy()]
+        stream.events = stream.events[:, stream.now - stream.events[1] < self._longest]
 
     def _marginals(self, stream: Stream, t: float) -> tuple[Array, Array]:
         """Return means, less the prior mean, and variances of all choices, ``n`` each."""
@@ -948,11 +1034,18 @@ def _lead(A: Array, states: Array) -> Array:
     return A * states if A.shape[-1] == 1 else A @ states
 
 
+def _explained(V: Array) -> Array:
+    """Return what rows ``q x S x n`` explain of the covariances of the states, ``S² x n``."""
+    _, S, n = V.shape
+    return np.einsum("qsn,qtn->stn", V, V).reshape(S * S, n)
+
+
 def _solved(root: Array, values: Array) -> Array:
     """Return the inverse of a lower triangular matrix ``q x q``, times ``q x ...``."""
     if len(root) == 1:
         quotient: Array = values / root[0, 0]
         return quotient
     # SciPy's solve_triangular copies what does not lie as in Fortran, and takes twice as long.
-    solved: Array = dtrsm(1.0, root.T, values.reshape(len(root), -1).T, side=1).T
+    columns = values.reshape(len(root), -1).T
+    solved: Array = dtrsm(1.0, root, columns, side=1, lower=1, trans_a=1).T
     return solved.reshape(values.shape)

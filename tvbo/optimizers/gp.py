@@ -151,6 +151,8 @@ class GPOptimizer(Optimizer):
         # The probability of success behind the newest ask or recommendation.
         self._success: SuccessModel | None = None
         self._space_filling = SpaceFilling()
+        # Rows of the open trials as of the newest ask, by their numbers.
+        self._open_rows: dict[int, Tensor] = {}
 
     @property
     def posterior_state(self) -> PosteriorState:
@@ -312,7 +314,11 @@ class GPOptimizer(Optimizer):
             ask_context = self._ask_context(t, context, search_space, self.generator)
             # Before a fit draws from the generator, so that the start does not depend on fits.
             start = self._next_start(search_space, ask_context) if self._is_starting() else None
-            open_rows = [self._row(each) for each in self._open.values() if each.informative]
+            waiting, rows = [each for each in self.open_trials if each.informative], self._open_rows
+            self._open_rows = {
+                each.id: rows[each.id] if each.id in rows else self._row(each) for each in waiting
+            }
+            open_rows = [*self._open_rows.values()]
             for each, sign in zip(self.outcome_models, self._signs.tolist(), strict=True):
                 each.condition(t, open_rows, self.pending, self.generator, sign)
             if start is not None:

@@ -123,10 +123,7 @@ class PosteriorState(ABC):
         if self._is_crowded(self._held.model, self._num_seen):
             self.restart()
             return
-        # A policy that drops at this very weight rounds it otherwise.
-        least, dense = self.tol * (1 + TIE_TOLERANCE), self.fitter.last_model
-        kernels = () if dense is None else dense.temporal_kernels
-        if not kernels or any((kernel.weight(age) > least).any() for kernel in kernels):
+        if self._may_matter(age):
             self.restart()
 
     def restart(self) -> None:
@@ -180,6 +177,13 @@ class PosteriorState(ABC):
     def _is_crowded(self, model: Any, num_kept: int) -> bool:
         """Return whether a model is built again rather than has so many that are forgotten."""
         return False
+
+    def _may_matter(self, age: Tensor) -> bool:
+        """Return whether an observation of one of some ages has not lost its weight."""
+        # A policy that drops at this very weight rounds it otherwise.
+        least, dense = self.tol * (1 + TIE_TOLERANCE), self.fitter.last_model
+        kernels = () if dense is None else dense.temporal_kernels
+        return not kernels or any(bool((each.weight(age) > least).any()) for each in kernels)
 
     @abstractmethod
     def _built(self, fitter: ModelFitter, observations: Observations) -> Any:
@@ -272,18 +276,23 @@ class StreamingState(PosteriorState):
             model.observe(new.X, new.Y, new.Yvar)
         return model
 
+    def _may_matter(self, age: Tensor) -> bool:
+        assert self._held is not None
+        # Found by the weight when the model was made, which takes longer than a round.
+        return age.min().item() < cast(StreamingGP, self._held.model).memory * (1 - TIE_TOLERANCE)
+
     def _with_pending(
         self, held: StandardizedModel, observations: Observations, rows: Tensor, pending: Pending
     ) -> StandardizedModel:
         model: Any = held.model
-        if len(rows) > 0:
-            now = torch.cat([rows[:, -1], observations.X[:, -1]]).max()
-            rows = rows[model.weight(now - rows[:, -1]) > self.tol]
+        if len(rows) == 0 == model.num_pending:
+            return held
+        now = torch.cat([rows[:, -1], observations.X[:, -1]]).max()
+        rows = rows[now - rows[:, -1] < model.memory]
         noise = torch.full_like(rows[:, :1], self._noise_of_pending(observations))
-        if len(rows) > 0 or len(model.X_pending) > 0:
-            model.set_X_pending(rows, noise)
+        model.set_X_pending(rows, noise)
         # They are known all the same, so that outcomes that come late cost no more.
         if len(rows) == 0 or not pending.enabled:
             return held
         values = self._stand_ins(pending, rows, lambda: model.expected_outcomes.unsqueeze(-1))
-        return replace(held, model=model.condition_on_observations(rows, values, noise))
+        return replace(held, model=model.condition_on_pending(values))
