@@ -228,6 +228,7 @@ class Stream:
         Raises:
             InputDataError: if the variance of one is numerically zero.
         """
+        root: Array
         root, info = dpotrf(self.covar[places][:, places], lower=1)
         prior = self.prior[self.pending[0, places].astype(np.int64)]
         check_uncertain(np.square(root.diagonal()) * (info == 0), prior)
@@ -241,14 +242,11 @@ class Stream:
         Raises:
             InputDataError: as :meth:`root`.
         """
-        root, before = (
-            self.root(slice(None)),
-            self.reduction_ahead if self.counted else self.reduction,
-        )
+        inverse, _ = dtrtri(self.root(slice(None)), lower=1)
         # The rows that those not counted yet will have, if they come last.
-        inverse, _ = dtrtri(root, lower=1)
         V = np.tensordot(inverse[self.counted :], self.cross, axes=1)
-        self.counted, self.reduction_ahead = len(root), before + _explained(V)
+        before = self.reduction_ahead if self.counted > 0 else self.reduction
+        self.counted, self.reduction_ahead = len(inverse), before + _explained(V)
 
     def tell(self, places: Places | slice, events: Array) -> None:
         """Take in what came of pending trials, ``4 x q``, in place of these.
@@ -260,27 +258,18 @@ class Stream:
         root, p, counted = self.root(places), len(self.expected), self.counted
         V, z = _solved(root, self.cross[places]), _solved(root, events[2] - self.expected[places])
         self.mean = self.mean + (z @ V.reshape(len(V), -1)).reshape(self.mean.shape)
+        self.reduction = self.reduction + _explained(V)
         if len(V) == p:
             self.keep(slice(0))
-            self.reduction = (
-                self.reduction_ahead if counted == p else self.reduction + _explained(V)
-            )
         else:
             rest = np.delete(np.arange(p), places)
             between = _solved(root, self.covar[places][:, rest])
             self.keep(rest)
             self.expected = self.expected + z @ between
             self.covar -= between.T @ between
-            dgemm(
-                -1.0,
-                V.reshape(len(V), -1).T,
-                between,
-                1.0,
-                self.cross.reshape(len(rest), -1).T,
-                overwrite_c=1,
-            )
-            self.reduction = self.reduction + _explained(V)
-            self.counted = counted - len(V) if np.max(places) < counted else 0
+            cross = self.cross.reshape(len(rest), -1).T
+            dgemm(-1.0, V.reshape(len(V), -1).T, between, 1.0, cross, overwrite_c=1)
+            self.counted = counted - len(V) if (np.arange(p)[places] < counted).all() else 0
         self._append(V)
         self._note(events)
 
@@ -1037,7 +1026,8 @@ def _lead(A: Array, states: Array) -> Array:
 def _explained(V: Array) -> Array:
     """Return what rows ``q x S x n`` explain of the covariances of the states, ``S² x n``."""
     _, S, n = V.shape
-    return np.einsum("qsn,qtn->stn", V, V).reshape(S * S, n)
+    explained: Array = np.einsum("qsn,qtn->stn", V, V).reshape(S * S, n)
+    return explained
 
 
 def _solved(root: Array, values: Array) -> Array:

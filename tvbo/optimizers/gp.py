@@ -314,9 +314,12 @@ class GPOptimizer(Optimizer):
             ask_context = self._ask_context(t, context, search_space, self.generator)
             # Before a fit draws from the generator, so that the start does not depend on fits.
             start = self._next_start(search_space, ask_context) if self._is_starting() else None
-            waiting, rows = [each for each in self.open_trials if each.informative], self._open_rows
+            known, waiting = (
+                self._open_rows,
+                [each for each in self.open_trials if each.informative],
+            )
             self._open_rows = {
-                each.id: rows[each.id] if each.id in rows else self._row(each) for each in waiting
+                each.id: known[each.id] if each.id in known else self._row(each) for each in waiting
             }
             open_rows = [*self._open_rows.values()]
             for each, sign in zip(self.outcome_models, self._signs.tolist(), strict=True):
