@@ -782,24 +782,23 @@ class StreamingGP(OneOutputModel):
 
     def _after(self, stream: Stream, events: Array) -> Stream:
         """Return what is known after more events, ``4 x k``."""
-        if not self.is_static and (events[1] < stream.now).any():
+        k = events.shape[-1]
+        if k > 1:
+            events = events[:, events[1].argsort(kind="stable")]
+        if k > 0 and events[1, 0] < stream.now and not self.is_static:
             # One is late: all rows are made again.
             events = np.concatenate([stream.events, stream.pending, events], axis=-1)
-            stream = self._empty()
-        k = events.shape[-1]
+            return self._after(self._empty(), events)
         if stream.unsolved is not None:
             stream.parts, stream.unsolved = stream.rows, None
             stream.room, stream.filled = stream.parts[-1], len(stream.parts[-1])
-        if k > 1:
-            events = events[:, events[1].argsort(kind="stable")]
         for start in range(0, k, BLOCK_EVENTS):
             part = events[:, start : start + BLOCK_EVENTS]
             self._make_room(stream, part.shape[-1])
-            (told,) = (~np.isnan(part[2])).nonzero()
-            p = len(stream.expected)
-            places = p + told if p > 0 or len(told) < part.shape[-1] else slice(None)
+            p, (told,) = len(stream.expected), (part[2] == part[2]).nonzero()
             self._open(stream, part)
-            stream.tell(places, part[:, told])
+            all_came = len(told) == len(stream.expected)
+            stream.tell(slice(None) if all_came else p + told, part[:, told])
         if k > 0 and len(stream.expected) > 0:
             stream.count_pending()
         return stream
@@ -830,12 +829,7 @@ class StreamingGP(OneOutputModel):
             events = np.concatenate([stream.pending, events], axis=-1)
             expected = np.concatenate([stream.expected, expected])
             covar = np.block([[stream.covar, between], [between.T, covar]])
-            ahead = np.empty((len(expected), *cross.shape[1:]))
-            np.matmul(A, stream.cross, out=ahead[:p]) if len(A) > 1 else np.multiply(
-                A, stream.cross, out=ahead[:p]
-            )
-            ahead[p:] = cross
-            cross = ahead
+            cross = np.concatenate([_lead(A, stream.cross), cross])
         stream.pending, stream.expected, stream.now = events, expected, t
         stream.covar, stream.cross = covar, cross
 
