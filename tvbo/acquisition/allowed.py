@@ -163,7 +163,7 @@ def allowed(
     rows = ask_context.rows(acq_function.candidates).unsqueeze(-2)
     with torch.no_grad():
         values = Allowed(acq_function, feasibility, ask_context)(rows)
-    return DrawnValues(acq_function.model, acq_function.candidates, values)
+    return DrawnValues(acq_function.model, acq_function.row_index, values)
 
 
 def _range_of(acq_function: AcquisitionFunction, ask_context: AskContext) -> float:

@@ -10,7 +10,7 @@ from botorch.sampling.pathwise import SamplePath
 from botorch.utils.sampling import draw_sobol_samples
 from torch import Tensor
 
-from tvbo.acquisition.ucb import BetaSchedule, ShareInside, as_beta_schedule
+from tvbo.acquisition.ucb import BetaSchedule, KnownValues, ShareInside, as_beta_schedule
 from tvbo.models.ensemble_gp import EnsembleGP
 from tvbo.models.pathwise import draw_function, draw_path, has_paths
 from tvbo.models.scale import marginals
@@ -21,32 +21,12 @@ from tvbo.spaces.row_index import RowIndex
 from tvbo.values import check_count
 
 
-class DrawnValues(AcquisitionFunction):
-    """Values of a drawn function at a finite set of actions.
-
-    Args:
-        model: The model whose posterior was drawn from.
-        candidates: The actions, ``n x d``.
-        values: The drawn values, ``n``.
-    """
-
-    def __init__(self, model: Model, candidates: Tensor, values: Tensor):
-        super().__init__(model)
-        self.candidates = candidates
-        self.values = values
+class DrawnValues(KnownValues):
+    """Values of a drawn function at a finite set of actions."""
 
     def best(self) -> Tensor:
         """Return the action with the largest drawn value, ``1 x d``."""
-        return self.candidates[argmax(self.values)].clone().unsqueeze(0)
-
-    def forward(self, X: Tensor) -> Tensor:
-        """Return the drawn values, ``b``, at rows ``b x 1 x d'`` that begin with a candidate.
-
-        Raises:
-            InputDataError: if an action is not among the candidates.
-        """
-        actions = X[..., 0, : self.candidates.shape[-1]]
-        return self.values[RowIndex(self.candidates).index(actions)]
+        return self.row_index.choices[argmax(self.values)].clone().unsqueeze(0)
 
 
 class DrawnFunction(AcquisitionFunction):
@@ -133,9 +113,9 @@ class ThompsonSampling:
                 share = ShareInside(model, search_space)
             return DrawnFunction(model, path, scale, self.num_candidates, share)
         if isinstance(search_space, FiniteSpace):
-            candidates = search_space.choices
+            candidates = search_space.row_index
         else:
             bounds, n, seed = search_space.bounds, self.num_candidates, draw_seed(generator)
-            candidates = draw_sobol_samples(bounds, n=n, q=1, seed=seed).squeeze(1)
-        values = draw_function(model, ask_context.rows(candidates), generator, scale)
+            candidates = RowIndex(draw_sobol_samples(bounds, n=n, q=1, seed=seed).squeeze(1))
+        values = draw_function(model, ask_context.rows(candidates.choices), generator, scale)
         return DrawnValues(model, candidates, values)

@@ -20,8 +20,9 @@ from torch import Tensor
 
 from tvbo.models.closed_form import Array, ClosedForm, Pullback
 from tvbo.models.ensemble_gp import EnsembleGP
-from tvbo.models.scale import marginals
-from tvbo.spaces import AskContext, Box, MixedSpace
+from tvbo.models.streaming_gp import StreamingGP
+from tvbo.spaces import AskContext, Box, FiniteSpace, MixedSpace
+from tvbo.spaces.row_index import RowIndex
 from tvbo.spaces.search_space import SearchSpace
 
 TINY = np.finfo(float).tiny
@@ -55,19 +56,42 @@ class UCB:
         is_searched = isinstance(space, Box | MixedSpace)
         if is_searched and isinstance(model, EnsembleGP) and model.is_closed_form:
             return EdgeCorrectedUCB(model, beta, space if self.edge_correction else None)
-        return MarginalUCB(model, beta=beta)
+        if isinstance(space, FiniteSpace) and isinstance(model, StreamingGP):
+            choices = space.row_index.choices
+            if model.now <= ask_context.t and not model.batch_shape:
+                mean, variance = model.marginals(ask_context.t)
+                values = mean + beta**0.5 * variance.sqrt()
+                if not torch.equal(choices, model.choices):
+                    values = values[model.row_index.index(ask_context.rows(choices)[:, :-1])]
+                return KnownValues(model, space.row_index, values)
+        return UpperConfidenceBound(model, beta=beta)
 
 
-class MarginalUCB(UpperConfidenceBound):
-    """BoTorch's upper confidence bound, without the joint posterior that it builds of each row."""
+class KnownValues(AcquisitionFunction):
+    """Values of an acquisition function at each of a finite set of actions.
 
-    beta: Tensor
+    Args:
+        model: The model.
+        row_index: The actions.
+        values: The values, ``n``.
+    """
 
-    @t_batch_mode_transform(expected_q=1)  # type: ignore[arg-type]
+    def __init__(self, model: Model, row_index: RowIndex, values: Tensor):
+        super().__init__(model)
+        self.row_index, self.values = row_index, values
+
+    @property
+    def candidates(self) -> Tensor:
+        """The actions, ``n x d``."""
+        return self.row_index.choices
+
     def forward(self, X: Tensor) -> Tensor:
-        """Return the values, ``...``, at rows ``... x 1 x d``."""
-        mean, variance = marginals(self.model, X)
-        return (mean + self.beta.sqrt() * variance.sqrt()).squeeze(-1)
+        """Return the values, ``b``, at rows ``b x 1 x d'`` that begin with one of the actions.
+
+        Raises:
+            InputDataError: if they begin with another action.
+        """
+        return self.values[self.row_index.index(X[..., 0, : self.row_index.dim])]
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.means import Mean
 from numpy.typing import NDArray
 from scipy.linalg.blas import dgemm, dtrsm
-from scipy.linalg.lapack import dpotrf, dpotrs, dpstrf, dtrtri
+from scipy.linalg.lapack import dpotrf, dpstrf
 from torch import Generator, Size, Tensor
 
 from tvbo.kernels import TemporalDecayKernel, TemporalKernel
@@ -139,10 +139,7 @@ class Stream:
         events: The outcomes that came, ``4 x k``.
         pending: The pending trials, ``4 x p``.
         now: Time of the newest event.
-        parts: Rows as of when they were made, ``m x S x n``, in parts; the last ones may be in
-            ``unsolved``.
-        unsolved: Covariances of the states with the last outcomes and the Cholesky factor of the
-            covariance of these; None where all rows are in ``parts``.
+        rows: Rows as of when they were made, ``m x S x n``, in parts.
         room: Room for rows, ``capacity x S x n``; those of the last part are in it.
         filled: Number of rows up to which it is filled.
         made: Times that the rows know of, ``m``.
@@ -154,21 +151,17 @@ class Stream:
             ``p x S x n``.
         covar: Covariances of the pending outcomes, given those that came, ``p x p``.
         expected: Means of the pending outcomes by those that came, ``p``.
-        counted: Number of the first pending trials that are counted in ``reduction_ahead``.
-        reduction_ahead: What they and the outcomes that came explain, whatever their values.
     """
 
     def __init__(self, S: int, prior: Array):
         self.prior, n = prior, len(prior)
         self.events, self.pending, self.now = np.empty((4, 0)), np.empty((4, 0)), -math.inf
         self.room, self.filled = np.empty((0, S, n)), 0
-        self.parts: tuple[Array, ...] = (self.room,)
-        self.unsolved: tuple[Array, Array] | None = None
+        self.rows: tuple[Array, ...] = (self.room,)
         self.made, self.transitions = np.empty(0), np.empty((S, 0))
         self.rank, self.identity = 0, np.eye(S)
         self.mean, self.reduction = np.zeros((S, n)), np.zeros((S * S, n))
         self.cross, self.covar, self.expected = np.empty((0, S, n)), np.empty((0, 0)), np.empty(0)
-        self.counted, self.reduction_ahead = 0, self.reduction
 
     def copy(self) -> Stream:
         """Return what takes the place of this one: it goes on in the same room."""
@@ -179,11 +172,6 @@ class Stream:
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy beside this one has: it makes room of its own."""
         return {**vars(self), "room": self.room[:0], "filled": 0}
-
-    @property
-    def rows(self) -> tuple[Array, ...]:
-        """All rows, in parts."""
-        return self.parts if self.unsolved is None else (*self.parts, _solved(*self.unsolved))
 
     def columns(self, index: Places) -> Array:
         """Return the rows at choices ``...``, ``... x m x S``."""
@@ -208,19 +196,17 @@ class Stream:
         p, k = len(self.expected), events.shape[-1]
         if p <= k and np.array_equal(self.pending[:2], events[:2, :p]):
             return np.where(np.arange(k) < p, np.arange(k), -1)
-        free: dict[tuple[float, ...], list[int]] = {}
-        for i, trial in enumerate(self.pending[:2].T.tolist()):
-            free.setdefault(tuple(trial), []).append(i)
-        found = [same.pop(0) if (same := free.get(tuple(e))) else -1 for e in events[:2].T.tolist()]
+        free, found = self.pending[:2].T.tolist(), []
+        for event in events[:2].T.tolist():
+            found.append(free.index(event) if event in free else -1)
+            if found[-1] >= 0:
+                free[found[-1]] = []
         return np.array(found, dtype=np.int64)
 
     def keep(self, places: Places | slice) -> None:
         """Forget all pending trials but some, which are left in this order."""
-        p = len(self.expected)
         self.pending, self.expected = self.pending[:, places], self.expected[places]
         self.cross, self.covar = self.cross[places], self.covar[places][:, places]
-        if not len(self.expected) == p == self.counted:
-            self.counted = 0
 
     def root(self, places: Places | slice) -> Array:
         """Return the Cholesky factor of the covariance of pending outcomes, ``q x q``.
@@ -234,20 +220,6 @@ class Stream:
         check_uncertain(np.square(root.diagonal()) * (info == 0), prior)
         return root
 
-    def count_pending(self) -> None:
-        """Hold what all pending outcomes will explain.
-
-        That of those that are counted does not change when they come.
-
-        Raises:
-            InputDataError: as :meth:`root`.
-        """
-        inverse, _ = dtrtri(self.root(slice(None)), lower=1)
-        # The rows that those not counted yet will have, if they come last.
-        V = np.tensordot(inverse[self.counted :], self.cross, axes=1)
-        before = self.reduction_ahead if self.counted > 0 else self.reduction
-        self.counted, self.reduction_ahead = len(inverse), before + _explained(V)
-
     def tell(self, places: Places | slice, events: Array) -> None:
         """Take in what came of pending trials, ``4 x q``, in place of these.
 
@@ -255,10 +227,11 @@ class Stream:
         """
         if events.size == 0:
             return
-        root, p, counted = self.root(places), len(self.expected), self.counted
+        root, p = self.root(places), len(self.expected)
         V, z = _solved(root, self.cross[places]), _solved(root, events[2] - self.expected[places])
         self.mean = self.mean + (z @ V.reshape(len(V), -1)).reshape(self.mean.shape)
-        self.reduction = self.reduction + _explained(V)
+        explained = np.einsum("qsn,qtn->stn", V, V)
+        self.reduction = self.reduction + explained.reshape(self.reduction.shape)
         if len(V) == p:
             self.keep(slice(0))
         else:
@@ -269,50 +242,32 @@ class Stream:
             self.covar -= between.T @ between
             cross = self.cross.reshape(len(rest), -1).T
             dgemm(-1.0, V.reshape(len(V), -1).T, between, 1.0, cross, overwrite_c=1)
-            self.counted = counted - len(V) if (np.arange(p)[places] < counted).all() else 0
-        self._append(V)
-        self._note(events)
+        self.events = np.concatenate([self.events, events], axis=-1)
+        self._append(V, events[1])
 
-    def assume(self, outcomes: Array) -> None:
-        """Take in outcomes of all pending trials, ``p``, and solve for their rows when needed."""
-        if self.counted < len(outcomes):
-            self.count_pending()
-        root, events = self.root(slice(None)), self.pending.copy()
-        events[2] = outcomes
-        solved, _ = dpotrs(root, outcomes - self.expected, lower=1)
-        self.mean = self.mean + np.tensordot(solved, self.cross, axes=1)
-        self.reduction, self.unsolved = self.reduction_ahead, (root, self.cross)
-        self.keep(slice(0))
-        self._note(events)
-
-    def _append(self, V: Array) -> None:
-        """Add rows as of now, ``q x S x n``."""
+    def _append(self, V: Array, time: Array) -> None:
+        """Add rows as of now, ``q x S x n``, of outcomes at times ``q``."""
         q = len(V)
         if self.filled + q > len(self.room):
             size = max(min(CHUNK, 2 * self.filled, ROOM // V[0].size), q)
             self.room, self.filled = V if size == q else np.empty((size, *V.shape[1:])), 0
-            self.parts = *(rows for rows in self.parts if len(rows) > 0), self.room[:0]
-        start, end = self.filled - len(self.parts[-1]), self.filled + q
+            self.rows = *(rows for rows in self.rows if len(rows) > 0), self.room[:0]
+        start, end = self.filled - len(self.rows[-1]), self.filled + q
         if self.room is not V:
             self.room[self.filled : end] = V
-        self.parts, self.filled = (*self.parts[:-1], self.room[start:end]), end
-
-    def _note(self, events: Array) -> None:
-        """Note outcomes, ``4 x q``, whose rows are as of now."""
-        self.events = np.concatenate([self.events, events], axis=-1)
+        self.rows, self.filled = (*self.rows[:-1], self.room[start:end]), end
         # Innovations know of all outcomes that came before, also of those at later times.
-        self.made = np.maximum.accumulate(np.concatenate([self.made, events[1]]))
-        new = (self.identity,) * events.shape[-1]
-        self.transitions = np.concatenate([self.transitions, *new], axis=1)
+        self.made = np.maximum.accumulate(np.concatenate([self.made, time]))
+        self.transitions = np.concatenate([self.transitions, *(self.identity,) * q], axis=1)
 
     def drop(self, m: int) -> None:
         """Drop the oldest rows."""
         self.made, self.transitions = self.made[m:], self.transitions[:, m * len(self.mean) :]
         parts = []
-        for rows in self.parts:
+        for rows in self.rows:
             parts.append(rows[m:])
             m = max(m - len(rows), 0)
-        self.parts = tuple(parts)
+        self.rows = tuple(parts)
 
     def merge(self, least: float) -> None:
         """Rotate the rows, which changes no covariance, so that no more are left than it takes.
@@ -323,13 +278,13 @@ class Stream:
         m, (S, n) = len(self.made), self.mean.shape
         # As of now, so that all rows fade together.
         transitions = self.transitions.reshape(S, m, S).swapaxes(0, 1)
-        V = _lead(transitions, np.concatenate(self.parts)).reshape(m, S * n)
+        V = _lead(transitions, np.concatenate(self.rows)).reshape(m, S * n)
         # A pivoted Cholesky factor of their inner products tells how many explain anything.
         values, pivots, rank, _ = dpstrf(V @ V.T, tol=least, lower=1)
         root = np.zeros((m, rank))
         root[pivots - 1] = np.tril(values)[:, :rank]
         self.room, self.rank = (np.linalg.qr(root).Q.T @ V).reshape(rank, S, n), rank
-        self.parts, self.filled = (self.room,), rank
+        self.rows, self.filled = (self.room,), rank
         self.made, self.transitions = np.full(rank, self.now), np.tile(self.identity, rank)
 
 
@@ -556,6 +511,11 @@ class StreamingGP(OneOutputModel):
         return self._rows_of([stream.pending for stream in self._streams])
 
     @property
+    def now(self) -> float:
+        """Time of the newest event, minus infinity before the first and where time is nothing."""
+        return -math.inf if self.is_static else self._streams[0].now
+
+    @property
     def num_pending(self) -> int:
         """Number of pending trials."""
         return len(self._streams[0].expected)
@@ -594,7 +554,7 @@ class StreamingGP(OneOutputModel):
                 # Noise may be other than was expected.
                 noise = told[3] - stream.pending[3, places]
                 if noise.any():
-                    stream.covar, stream.counted = stream.covar.copy(), 0
+                    stream.covar = stream.covar.copy()
                     stream.covar[places, places] += noise
                 stream.tell(places, told)
             streams.append(self._after(stream, events))
@@ -623,8 +583,6 @@ class StreamingGP(OneOutputModel):
             if len(known) < len(stream.expected):
                 stream.keep(known)
             stream = self._after(stream, events[:, places < 0])
-            if not np.array_equal(stream.pending[:2], events[:2]):
-                stream.keep(stream.match(events))
             streams.append(stream)
         self._streams[:] = streams
 
@@ -641,10 +599,9 @@ class StreamingGP(OneOutputModel):
             InputDataError: if ``t`` is not finite or lies before the newest event.
         """
         t = float(t)
-        now = self._streams[0].now
-        if not math.isfinite(t) or (t < now and not self.is_static):
+        if not (math.isfinite(t) and self.now <= t):
             raise InputDataError(
-                f"Expected a time at or after the newest event, t={now:g}. Got t={t:g}."
+                f"Expected a time at or after the newest event, t={self.now:g}. Got t={t:g}."
             )
         moments = [self._marginals(stream, t) for stream in self._streams]
         mean, variance = (self._of_batch(each) for each in zip(*moments, strict=True))
@@ -746,30 +703,30 @@ class StreamingGP(OneOutputModel):
         if self.mean_module is not None:
             residuals = residuals - self._prior_mean(self.X_pending)
         new = copy(self)
-        for stream, outcomes in zip(
-            new._streams, residuals.numpy(force=True).reshape(-1, self.num_pending), strict=True
-        ):
-            stream.assume(outcomes)
+        of_each = residuals.numpy(force=True).reshape(-1, self.num_pending)
+        for stream, outcomes in zip(new._streams, of_each, strict=True):
+            stream.tell(slice(None), np.stack([*stream.pending[:2], outcomes, stream.pending[3]]))
         return new
 
     def _events(self, X: Tensor, Y: Tensor | None, Yvar: Tensor | None) -> Array:
         """Return events of each batch element, ``b x 4 x q``; without outcomes they are pending."""
         index, time = self._split(X)
         b, q = len(self._streams), index.shape[-1]
-        given = {name: each for name, each in (("Y", Y), ("Yvar", Yvar)) if each is not None}
-        read = {name: self._read(name, each, q).numpy(force=True) for name, each in given.items()}
-        if any(each.shape[:-2] != self._batch_shape for each in (index[..., None], *read.values())):
+        values, shape = [index, time], (*self._batch_shape, q)
+        for name, each, default in ("Y", Y, math.nan), ("Yvar", Yvar, self._noise.item()):
+            if each is None:
+                values.append(np.full(shape, default))
+            else:
+                values.append(self._read(name, each, q).numpy(force=True)[..., 0])
+        if [each.shape for each in values] != [shape] * 4:
             raise BotorchTensorDimensionError(
                 f"Expected the batch shape {tuple(self._batch_shape)}, and of X that or none. "
-                f"Got {[tuple(each.shape) for each in (X, *given.values())]}."
+                f"Got {[tuple(each.shape) for each in (X, Y, Yvar) if each is not None]}."
             )
-        new = np.empty((b, 4, q))
-        new[:, 0], new[:, 1] = index.reshape(b, q), time.reshape(b, q)
-        new[:, 2] = math.nan if Y is None else read["Y"].reshape(b, q)
+        new: Array = np.array(values, dtype=np.float64).reshape(4, b, q).swapaxes(0, 1)
         if self.mean_module is not None:
             mean = torch.as_tensor(self._prior_mean(self._rows_at(self._as_tensor(new))))
             new[:, 2] -= mean.numpy(force=True)
-        new[:, 3] = self._noise.item() if Yvar is None else read["Yvar"].reshape(b, q)
         if b > 1 and (new[:, 1] != new[:1, 1]).any():
             raise InputDataError(
                 "Expected the same times in all batch elements, which move in step. Got others."
@@ -789,9 +746,6 @@ class StreamingGP(OneOutputModel):
             # One is late: all rows are made again.
             events = np.concatenate([stream.events, stream.pending, events], axis=-1)
             return self._after(self._empty(), events)
-        if stream.unsolved is not None:
-            stream.parts, stream.unsolved = stream.rows, None
-            stream.room, stream.filled = stream.parts[-1], len(stream.parts[-1])
         for start in range(0, k, BLOCK_EVENTS):
             part = events[:, start : start + BLOCK_EVENTS]
             self._make_room(stream, part.shape[-1])
@@ -800,7 +754,7 @@ class StreamingGP(OneOutputModel):
             all_came = len(told) == len(stream.expected)
             stream.tell(slice(None) if all_came else p + told, part[:, told])
         if k > 0 and len(stream.expected) > 0:
-            stream.count_pending()
+            stream.root(slice(None))
         return stream
 
     def _open(self, stream: Stream, events: Array) -> None:
@@ -824,7 +778,6 @@ class StreamingGP(OneOutputModel):
         stream.mean = _lead(A, stream.mean)
         stream.reduction = _lead(squares, stream.reduction)
         if p > 0:
-            stream.reduction_ahead = _lead(squares, stream.reduction_ahead)
             between = np.einsum("qs,psq->pq", h, stream.cross[..., index])
             events = np.concatenate([stream.pending, events], axis=-1)
             expected = np.concatenate([stream.expected, expected])
@@ -1015,13 +968,6 @@ class StreamingGP(OneOutputModel):
 def _lead(A: Array, states: Array) -> Array:
     """Return states ``... x S x n`` led by matrices ``... x S x S``."""
     return A * states if A.shape[-1] == 1 else A @ states
-
-
-def _explained(V: Array) -> Array:
-    """Return what rows ``q x S x n`` explain of the covariances of the states, ``S² x n``."""
-    _, S, n = V.shape
-    explained: Array = np.einsum("qsn,qtn->stn", V, V).reshape(S * S, n)
-    return explained
 
 
 def _solved(root: Array, values: Array) -> Array:

@@ -314,12 +314,11 @@ class GPOptimizer(Optimizer):
             ask_context = self._ask_context(t, context, search_space, self.generator)
             # Before a fit draws from the generator, so that the start does not depend on fits.
             start = self._next_start(search_space, ask_context) if self._is_starting() else None
-            known, waiting = (
-                self._open_rows,
-                [each for each in self.open_trials if each.informative],
-            )
+            known = self._open_rows
             self._open_rows = {
-                each.id: known[each.id] if each.id in known else self._row(each) for each in waiting
+                i: known[i] if i in known else self._row(each)
+                for i, each in self._open.items()
+                if each.informative
             }
             open_rows = [*self._open_rows.values()]
             for each, sign in zip(self.outcome_models, self._signs.tolist(), strict=True):

@@ -294,5 +294,6 @@ class StreamingState(PosteriorState):
         # They are known all the same, so that outcomes that come late cost no more.
         if len(rows) == 0 or not pending.enabled:
             return held
-        values = self._stand_ins(pending, rows, lambda: model.expected_outcomes.unsqueeze(-1))
+        rows, expected = model.X_pending, lambda: model.expected_outcomes.unsqueeze(-1)
+        values = self._stand_ins(pending, rows, expected)
         return replace(held, model=model.condition_on_pending(values))
