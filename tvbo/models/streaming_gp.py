@@ -53,6 +53,10 @@ MANY_LAGS = 100
 NEGLIGIBLE = 1e-3
 """Share of ``tol`` up to which what a row explains is dropped: there may be many rows."""
 
+SINGLE = 1e6
+"""Multiple of ``tol`` to which the weight of a row has fallen that is left in single precision,
+which changes no covariance by more than a share ``tol``: to read the rows is what takes time."""
+
 TRUNCATION = 1e-12
 """Largest variance that a draw may lack, as a share of the largest prior variance."""
 
@@ -184,7 +188,7 @@ class Stream:
         weights, total, first = weights.reshape(c * S, m * S), np.zeros((c * S, n)), 0
         for rows in self.rows:
             last = first + len(rows) * S
-            total += weights[:, first:last] @ rows.reshape(-1, n)
+            total += weights[:, first:last].astype(rows.dtype, copy=False) @ rows.reshape(-1, n)
             first = last
         return total.reshape(c, S, n)
 
@@ -418,6 +422,7 @@ class StreamingGP(OneOutputModel):
         self.is_static = all(kernel.is_static for kernel in kernels_in_time)
         # Outcomes are known for longer: the mean fades as the root of the weight.
         self.memory, self._longest = (memory_length(kernels_in_time, w) for w in (tol, tol**1.5))
+        self._single = memory_length(kernels_in_time, min(SINGLE * tol, 0.5))
         self.register_buffer("_noise", noise)
         # What is computed of the prior when it is first needed, for all copies: what leads over
         # lags, and a factor.
@@ -497,7 +502,7 @@ class StreamingGP(OneOutputModel):
     @property
     def train_inputs(self) -> tuple[Tensor]:
         """Rows of the outcomes that are not forgotten, ``batch_shape x k x (d + 1)``."""
-        return (self._rows_of([stream.events for stream in self._streams]),)
+        return (self._rows_at(self._of_batch([each.events for each in self._streams])),)
 
     @property
     def train_targets(self) -> Tensor:
@@ -508,7 +513,7 @@ class StreamingGP(OneOutputModel):
     @property
     def X_pending(self) -> Tensor:
         """Rows of the pending trials, ``batch_shape x p x (d + 1)``."""
-        return self._rows_of([stream.pending for stream in self._streams])
+        return self._rows_at(self._of_batch([each.pending for each in self._streams]))
 
     @property
     def now(self) -> float:
@@ -798,6 +803,10 @@ class StreamingGP(OneOutputModel):
         if m > max(2 * stream.rank, size / 2) and not fades:
             stream.merge(NEGLIGIBLE * self.tol * self._prior_variance.max())
         stream.events = stream.events[:, stream.now - stream.events[1] < self._longest]
+        num_old = np.searchsorted(stream.made, stream.now - self._single)
+        kinds = np.where(np.cumsum([len(rows) for rows in stream.rows]) <= num_old, "f4", "f8")
+        parts = zip(stream.rows, kinds, strict=True)
+        stream.rows = tuple(rows.astype(kind, copy=False) for rows, kind in parts)
 
     def _marginals(self, stream: Stream, t: float) -> tuple[Array, Array]:
         """Return means, less the prior mean, and variances of all choices, ``n`` each."""
@@ -912,10 +921,6 @@ class StreamingGP(OneOutputModel):
         with torch.no_grad():
             mean: Tensor = self.mean_module(X.to(self._noise))
             return mean
-
-    def _rows_of(self, events: Sequence[Array]) -> Tensor:
-        """Return the rows of events of each batch element, ``batch_shape x k x (d + 1)``."""
-        return self._rows_at(self._of_batch(events))
 
     def _rows_at(self, events: Tensor) -> Tensor:
         """Return the rows of events ``... x 4 x k``, ``... x k x (d + 1)``."""
