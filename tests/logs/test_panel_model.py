@@ -103,7 +103,7 @@ def case(name, missing):
 def test_likelihood_is_that_of_a_dense_gaussian_in_any_unit(name, missing):
     form, theta, cells, segments = case(name, missing)
     filtered = form.filter(cells.values, cells.gaps, theta)
-    value = filtered.gradient(form.outputs(cells.values, theta)).log_likelihood
+    value = filtered.gradient(form.outputs(cells.values, theta)).log_likelihood.sum()
     dynamics = form.dynamics(theta, SCALE**2, GAP)
     covar = covariance(dynamics, GAP * cells.times, segments)
     covar += np.diag(np.tile(dynamics.noise, len(segments)))
@@ -118,14 +118,15 @@ def test_restricted_likelihood_integrates_a_level_of_each_arm_out(name, missing)
     form, theta, cells, segments = case(name, missing)
     filtered = form.filter(cells.values, cells.gaps, theta)
     outputs = form.outputs(cells.values, theta)
-    value = filtered.gradient(outputs, restricted=True).log_likelihood
+    value = filtered.gradient(outputs, restricted=True).log_likelihood.sum()
     dynamics = form.dynamics(theta, 1.0, 1.0)
     covar = covariance(dynamics, cells.times, segments)
     covar += np.diag(np.tile(dynamics.noise, len(segments)))
     known = ~np.isnan(cells.values.ravel())
     levels = np.tile(np.eye(ARMS), (len(segments), 1))[known]
     information = levels.T @ np.linalg.solve(covar[np.ix_(known, known)], levels)
-    expected = filtered.gradient(outputs).log_likelihood - 0.5 * np.linalg.slogdet(information)[1]
+    expected = filtered.gradient(outputs).log_likelihood.sum()
+    expected -= 0.5 * np.linalg.slogdet(information)[1]
     assert value == pytest.approx(expected, rel=1e-9)
 
 
@@ -137,8 +138,8 @@ def test_gradient_is_that_of_differences(name, missing, restricted):
 
     def value(point):
         filtered = form.filter(cells.values, cells.gaps, point)
-        value = filtered.gradient(form.outputs(cells.values, point), restricted).log_likelihood
-        return value + form.log_prior(point)[0]
+        found = filtered.gradient(form.outputs(cells.values, point), restricted)
+        return found.log_likelihood.sum() + form.log_prior(point)[0]
 
     filtered = form.filter(cells.values, cells.gaps, theta)
     found = filtered.gradient(form.outputs(cells.values, theta), restricted)
@@ -158,7 +159,7 @@ def test_steady_covariances_change_nothing(length):
     target = cells.deviations**2
     form = CommonForm("exponential", [exponential()], cells, np.eye(ARMS), 3.0, 0.1, target)
     filtered = form.filter(values, cells.gaps, form.start)
-    value = filtered.gradient(form.outputs(values, form.start)).log_likelihood
+    value = filtered.gradient(form.outputs(values, form.start)).log_likelihood.sum()
     dynamics = form.dynamics(form.start, 1.0, 1.0)
     covar = covariance(dynamics, cells.times, np.zeros(length))
     covar += np.diag(np.tile(dynamics.noise, length))

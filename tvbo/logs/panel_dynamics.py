@@ -48,11 +48,11 @@ class Dynamics(ABC):
         """Return the model of all arms together, with transitions over some lags."""
         steps = [self.step(lag) for lag in lags.tolist()]
         return StateSpace(
-            np.stack([A for A, _ in steps])[:, None],
-            np.stack([Q for _, Q in steps])[:, None],
-            self.stationary[None],
+            np.stack([A for A, _ in steps])[..., None],
+            np.stack([Q for _, Q in steps])[..., None],
+            self.stationary[..., None],
             self.observation,
-            self.noise[None],
+            self.noise[:, None],
         )
 
 
@@ -195,10 +195,10 @@ class PanelModel:
             gap: Unit of its times, in the user's.
         """
         model = self.dynamics.space(cells.lags * gap)
-        residuals = (values - self.levels(cells.times * gap))[:, None]
+        residuals = (values - self.levels(cells.times * gap))[..., None]
         filtered = KalmanFilter(model, ~np.isnan(residuals), cells.gaps)
         _, states = filtered.innovations(residuals)
-        return Belief(states[-1, 0], filtered.runs[-1].filtered[0])
+        return Belief(states[-1, :, 0], filtered.runs[-1].filtered[..., 0])
 
     @property
     def prior(self) -> Belief:

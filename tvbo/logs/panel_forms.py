@@ -99,12 +99,12 @@ class Form(ABC):
         """
 
     def outputs(self, values: Array, theta: Array) -> Array:
-        """Return values ``T x n`` as outputs of the model, ``T x b x m``."""
-        return values[:, None]
+        """Return values ``T x n`` as outputs of the model, ``T x m x b``."""
+        return values[..., None]
 
     def arms(self, outputs: Array, theta: Array) -> Array:
-        """Return outputs ``T x b x m`` as values of the arms, ``T x n``."""
-        return outputs[:, 0]
+        """Return outputs ``T x m x b`` as values of the arms, ``T x n``."""
+        return outputs[..., 0]
 
     def filter(self, cells: Array, gaps: NDArray[np.int64], theta: Array) -> KalmanFilter:
         """Return the filter of a panel ``T x n`` with these cells."""
@@ -137,11 +137,11 @@ class IndependentForm(Form):
 
     def outputs(self, values: Array, theta: Array) -> Array:
         """Return the values of each arm as those of its own model."""
-        return values[:, :, None]
+        return values[:, None]
 
     def arms(self, outputs: Array, theta: Array) -> Array:
         """Return the values of the arms."""
-        return outputs[:, :, 0]
+        return outputs[:, 0]
 
     def space(self, theta: Array) -> StateSpace:
         """Return ``n`` models with one state."""
@@ -149,23 +149,23 @@ class IndependentForm(Form):
         decay = np.exp(-0.5 * np.multiply.outer(self.lags, rates))
         fresh = variances * (1 - decay**2)
         return StateSpace(
-            decay[..., None, None],
-            fresh[..., None, None],
-            variances[:, None, None],
+            decay[:, None, None],
+            fresh[:, None, None],
+            variances[None, None],
             np.ones((1, 1)),
-            noise[:, None],
+            noise[None],
         )
 
     def chain(self, theta: Array, gradient: Gradient, gaps: NDArray[np.int64]) -> Array:
         """Return the derivatives by the logarithms."""
         rates, variances, shifted = np.exp(theta.reshape(3, -1))
         decay = np.exp(-0.5 * np.multiply.outer(self.lags, rates))
-        by_decay = gradient.transitions[..., 0, 0]
-        by_fresh = gradient.innovations[..., 0, 0]
+        by_decay = gradient.transitions[:, 0, 0]
+        by_fresh = gradient.innovations[:, 0, 0]
         by_decay = by_decay - 2 * variances * decay * by_fresh
         by_rate = (by_decay * decay * -0.5 * self.lags[:, None]).sum(0) * rates
-        by_variance = (by_fresh * (1 - decay**2)).sum(0) + gradient.initial[:, 0, 0]
-        return np.concatenate([by_rate, by_variance * variances, gradient.noise[:, 0] * shifted])
+        by_variance = (by_fresh * (1 - decay**2)).sum(0) + gradient.initial[0, 0]
+        return np.concatenate([by_rate, by_variance * variances, gradient.noise[0] * shifted])
 
     def parts(self, theta: Array) -> tuple[Array, Array, Array]:
         """Return rates, variances and noise variances, each ``n``."""
@@ -320,34 +320,34 @@ class CommonForm(Form):
     def outputs(self, values: Array, theta: Array) -> Array:
         """Return the modes where no cell is missing, else the arms."""
         if self.is_full:
-            return (values @ self.modes(theta)[1])[:, :, None]
-        return values[:, None]
+            return (values @ self.modes(theta)[1])[:, None]
+        return values[..., None]
 
     def arms(self, outputs: Array, theta: Array) -> Array:
         """Return the values of the arms."""
         if self.is_full:
-            turned: Array = outputs[:, :, 0] @ self.modes(theta)[1].T
+            turned: Array = outputs[:, 0] @ self.modes(theta)[1].T
             return turned
-        return outputs[:, 0]
+        return outputs[..., 0]
 
     def _mode_space(self, theta: Array) -> StateSpace:
         """Return ``n`` models of the modes."""
         parameters, noise, _ = self._parts(theta)
         A, P, h = self.in_time(parameters)
         fresh = P - A @ P @ A.swapaxes(1, 2)
-        variances: Array = self.modes(theta)[0][:, None, None]
+        variances = self.modes(theta)[0]
         n = len(variances)
         return StateSpace(
-            np.broadcast_to(A[:, None], (len(A), n, *P.shape)).copy(),
-            fresh[:, None] * variances,
-            P * variances,
+            np.broadcast_to(A[..., None], (*A.shape, n)).copy(),
+            fresh[..., None] * variances,
+            P[..., None] * variances,
             h[None],
-            np.full((n, 1), noise),
+            np.full((1, n), noise),
         )
 
     def mode_filter(self, theta: Array, cells: Cells) -> tuple[Array, Array, KalmanFilter]:
         """Return variances and modes of the arms, and the modes' filter if no cell were missing."""
-        observed = np.ones((*cells.values.shape, 1), dtype=bool)
+        observed = np.ones(cells.values[:, None].shape, dtype=bool)
         return *self.modes(theta), KalmanFilter(self._mode_space(theta), observed, cells.gaps)
 
     def space(self, theta: Array) -> StateSpace:
@@ -361,25 +361,26 @@ class CommonForm(Form):
         fresh = P - A @ P @ A.swapaxes(1, 2)
         if self.is_full:
             variances, vectors = self.modes(theta)
-            by_A = gradient.transitions.sum(1)
-            by_fresh = np.einsum("i,gikl->gkl", variances, gradient.innovations)
-            by_P = np.einsum("i,ikl->kl", variances, gradient.initial)
+            by_A = gradient.transitions.sum(-1)
+            by_fresh = gradient.innovations @ variances
+            by_P = gradient.initial @ variances
             by_modes = np.zeros((len(variances),) * 2)
-            diagonal = np.einsum("gikl,gkl->i", gradient.innovations, fresh)
-            diagonal += np.einsum("ikl,kl->i", gradient.initial, P)
+            diagonal = np.einsum("gkli,gkl->i", gradient.innovations, fresh)
+            diagonal += np.einsum("kli,kl->i", gradient.initial, P)
             for gap in range(-1, len(A)):
                 states = gradient.states[gaps == gap]
-                weighted = states @ (P if gap < 0 else fresh[gap])
-                by_modes += 0.5 * np.einsum("tik,tjk->ij", weighted, states, optimize=True)
+                weights = P if gap < 0 else fresh[gap]
+                for k, m in np.ndindex(P.shape):
+                    by_modes += 0.5 * weights[k, m] * states[:, k].T @ states[:, m]
             np.fill_diagonal(by_modes, diagonal)
             by_K = vectors @ by_modes @ vectors.T
         else:
             factor = self.covariance.factor(rest)
             K = factor @ factor.T
             n, s = len(K), len(P)
-            G = gradient.innovations[:, 0].reshape(-1, n, s, n, s)
-            G0 = gradient.initial[0].reshape(n, s, n, s)
-            by_A = np.einsum("gikil->gkl", gradient.transitions[:, 0].reshape(-1, n, s, n, s))
+            G = gradient.innovations.reshape(-1, n, s, n, s)
+            G0 = gradient.initial.reshape(n, s, n, s)
+            by_A = np.einsum("gikil->gkl", gradient.transitions.reshape(-1, n, s, n, s))
             by_fresh = np.einsum("gikjl,ij->gkl", G, K)
             by_P = np.einsum("ikjl,ij->kl", G0, K)
             by_K = np.einsum("gikjl,gkl->ij", G, fresh) + np.einsum("ikjl,kl->ij", G0, P)
@@ -474,11 +475,11 @@ class VectorForm(Form):
         filtered = independent.filter(cells.values, cells.gaps, theta)
         outputs = independent.outputs(cells.values, theta)
         _, states = filtered.innovations(outputs)
-        errors = filtered.whitened(outputs)[:, :, 0].clip(-FAR, FAR)
+        errors = filtered.whitened(outputs)[:, 0].clip(-FAR, FAR)
         # A less its centre starts at the ridge regression of innovations on states, in units of
         # their deviations, with the weight of the largest evidence.
         follows = cells.gaps[1:] >= 0
-        X, W = (states[:-1, :, 0] / np.sqrt(variances))[follows], errors[1:][follows]
+        X, W = (states[:-1, 0] / np.sqrt(variances))[follows], errors[1:][follows]
         eigenvalues, vectors = np.linalg.eigh(X.T @ X)
         eigenvalues = eigenvalues.clip(min=0.0)[:, None]
         projected = ((vectors.T @ (X.T @ W)) ** 2).sum(1)[:, None]
@@ -515,9 +516,9 @@ class VectorForm(Form):
     def chain(self, theta: Array, gradient: Gradient, gaps: NDArray[np.int64]) -> Array:
         """Return the derivatives by the parameters."""
         _, rest, _ = self._parts(theta)
-        by_A = gradient.transitions[0, 0] * self.scale
-        by_Q = self.covariance.chain(rest, gradient.innovations[0, 0])
-        by_noise = gradient.noise[0] * np.exp(theta[-self.num_arms :])
+        by_A = gradient.transitions[0, ..., 0] * self.scale
+        by_Q = self.covariance.chain(rest, gradient.innovations[0, ..., 0])
+        by_noise = gradient.noise[:, 0] * np.exp(theta[-self.num_arms :])
         return np.concatenate([by_A.ravel(), by_Q, by_noise])
 
     def log_prior(self, theta: Array) -> tuple[float, Array]:

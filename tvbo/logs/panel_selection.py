@@ -344,9 +344,9 @@ def season_regressors(cells: Cells, season: Season, base: Maximum) -> Regressors
     series = filled_in(cells) @ modes
 
     # The same columns in each mode.
-    shared = np.broadcast_to(columns[:, :, None, None], (*columns.shape, len(modes), 1))
-    whitened = filtered.whitened(shared)[..., 0]
-    white = filtered.whitened(series[..., None])[..., 0]
+    shared = np.broadcast_to(columns[..., None, None], (*columns.shape, 1, len(modes)))
+    whitened = filtered.whitened(shared)[:, :, 0]
+    white = filtered.whitened(series[:, None])[:, 0]
     information = np.einsum("tji,tki->ijk", whitened, whitened, optimize=True)
     projected = np.einsum("tji,ti->ij", whitened, white, optimize=True)
     logs = np.log(eigenvalues)
@@ -406,7 +406,7 @@ def covariance_weight(cells: Cells) -> float:
     """
     form = IndependentForm(cells)
     filtered = form.filter(cells.values, cells.gaps, form.start)
-    states = filtered.gradient(form.outputs(cells.values, form.start)).states[:, :, 0]
+    states = filtered.gradient(form.outputs(cells.values, form.start)).states[:, 0]
     rates, variances, _ = form.parts(form.start)
     squares = np.square(states).mean(0)
     varies = squares > 0

@@ -20,14 +20,15 @@ class StateSpace:
     r"""``b`` independent linear Gaussian state-space models with ``s`` states and ``m`` outputs.
 
     From one time to the next the state becomes :math:`A x + w` with :math:`w \sim N(0, Q)`, and is
-    observed as :math:`Z x` with independent noise of variances ``R``.
+    observed as :math:`Z x` with independent noise of variances ``R``. The models are the last
+    dimension of every array, since many small ones are fastest side by side.
 
     Args:
-        transitions: ``g x b x s x s``, A of each of ``g`` distinct gaps.
-        innovations: ``g x b x s x s``, Q of each of them.
-        initial: ``b x s x s``, covariance of the first state of a segment, whose mean is zero.
+        transitions: ``g x s x s x b``, A of each of ``g`` distinct gaps.
+        innovations: ``g x s x s x b``, Q of each of them.
+        initial: ``s x s x b``, covariance of the first state of a segment, whose mean is zero.
         observation: ``m x s``, Z.
-        noise: ``b x m``, R.
+        noise: ``m x b``, R.
     """
 
     transitions: Array
@@ -42,16 +43,16 @@ class Gradient:
     """The log likelihood and its derivatives with respect to the arrays of a model.
 
     Args:
-        log_likelihood: Of all observed cells.
-        transitions: ``g x b x s x s``.
-        innovations: ``g x b x s x s``, symmetric.
-        initial: ``b x s x s``, symmetric.
-        noise: ``b x m``.
-        states: ``T x b x s``, derivative of the log likelihood about known levels with respect to
+        log_likelihood: Of the observed cells of each model, ``b``.
+        transitions: ``g x s x s x b``.
+        innovations: ``g x s x s x b``, symmetric.
+        initial: ``s x s x b``, symmetric.
+        noise: ``m x b``.
+        states: ``T x s x b``, derivative of the log likelihood about known levels with respect to
             the predicted state at each time.
     """
 
-    log_likelihood: float
+    log_likelihood: Array
     transitions: Array
     innovations: Array
     initial: Array
@@ -67,13 +68,13 @@ class _Run:
         start: The first time.
         stop: The time after the last one.
         gap: Index of the gap before each time.
-        transition: From the state at the time before, ``b x s x s``; zero in a new segment.
-        predicted: Covariance of the state before its observation, ``b x s x s``.
-        gain: ``b x s x m``.
-        precision: Of the innovation, ``b x m x m``.
-        kept: Factor of the predicted state in the filtered one, ``b x s x s``.
-        filtered: Covariance of the state after its observation, ``b x s x s``.
-        log_determinant: Of the covariance of the innovation, summed over the models.
+        transition: From the state at the time before, ``s x s x b``; zero in a new segment.
+        predicted: Covariance of the state before its observation, ``s x s x b``.
+        gain: ``s x m x b``.
+        precision: Of the innovation, ``m x m x b``.
+        kept: Factor of the predicted state in the filtered one, ``s x s x b``.
+        filtered: Covariance of the state after its observation, ``s x s x b``.
+        log_determinant: Of the covariance of the innovation, ``b``.
     """
 
     start: int
@@ -85,17 +86,17 @@ class _Run:
     precision: Array
     kept: Array
     filtered: Array
-    log_determinant: float
+    log_determinant: Array
 
 
 class KalmanFilter:
     """The filter of a panel at given parameters; means are filtered for any values.
 
-    Values are ``T x ... x b x m``, such as several series at once.
+    Values are ``T x ... x m x b``, such as several series at once.
 
     Args:
         model: The model.
-        observed: ``T x b x m``, whether each cell has a value.
+        observed: ``T x m x b``, whether each cell has a value.
         gaps: ``T``, index of the gap before each time; -1 where a segment begins.
     """
 
@@ -114,8 +115,9 @@ class KalmanFilter:
             if gap >= 0:
                 assert before is not None
                 A = model.transitions[gap]
-                predicted = A @ before.filtered @ A.swapaxes(-1, -2) + model.innovations[gap]
-                predicted = 0.5 * (predicted + predicted.swapaxes(-1, -2))
+                predicted = _product(_product(A, before.filtered), _transposed(A))
+                predicted += model.innovations[gap]
+                predicted = 0.5 * (predicted + _transposed(predicted))
             run = self._update(t, gap, A, predicted, observed[t])
             steady = bool(
                 before is not None
@@ -128,67 +130,66 @@ class KalmanFilter:
         self, t: int, gap: int, A: Array, predicted: Array, observed: NDArray[np.bool_]
     ) -> _Run:
         """Condition on the observed cells; the others have a precision of zero."""
-        Z = self.model.observation
-        crossed = predicted @ Z.T
-        total = Z @ crossed
-        size = len(Z)
-        diagonal = np.arange(size)
-        total[:, diagonal, diagonal] += self.model.noise
-        if not observed.all():
-            both = observed[:, :, None] & observed[:, None]
-            total = np.where(both, total, 0.0)
-            total[:, diagonal, diagonal] += ~observed
-            crossed = np.where(observed[:, None], crossed, 0.0)
-        if size == 1:
+        Z = self.model.observation[..., None]
+        crossed = _product(predicted, _transposed(Z))
+        total = _product(Z, crossed)
+        diagonal = np.arange(len(Z))
+        total[diagonal, diagonal] += self.model.noise
+        is_full = observed.all()
+        if not is_full:
+            total = np.where(observed[:, None] & observed, total, 0.0)
+            total[diagonal, diagonal] += ~observed
+            crossed = np.where(observed, crossed, 0.0)
+        if len(Z) == 1:
             precision = 1 / total
-            log_determinant = float(np.log(total).sum())
+            log_determinant = np.log(total[0, 0])
         else:
-            factor = np.linalg.cholesky(total)
-            log_determinant = 2 * float(np.log(factor[:, diagonal, diagonal]).sum())
-            precision = np.asarray(np.linalg.inv(total), np.float64)
-        if not observed.all():
-            precision[:, diagonal, diagonal] -= ~observed
-        gain = crossed @ precision
-        filtered = predicted - gain @ crossed.swapaxes(-1, -2)
-        kept = np.eye(len(A[0])) - gain @ Z
+            roots = np.linalg.cholesky(total.T)[:, diagonal, diagonal]
+            log_determinant = 2 * np.log(roots).sum(1)
+            precision = np.asarray(np.linalg.inv(total.T).T, np.float64)
+        if not is_full:
+            precision[diagonal, diagonal] -= ~observed
+        gain = _product(crossed, precision)
+        filtered = predicted - _product(gain, _transposed(crossed))
+        kept = np.eye(len(A))[..., None] - _product(gain, Z)
         return _Run(t, t + 1, gap, A, predicted, gain, precision, kept, filtered, log_determinant)
 
     def innovations(self, values: Array) -> tuple[Array, Array]:
-        """Return innovations ``T x ... x b x m``, and filtered states ``T x ... x b x s``.
+        """Return innovations ``T x ... x m x b``, and filtered states ``T x ... x s x b``.
 
         Args:
-            values: ``T x ... x b x m``; those that are not observed are ignored.
+            values: ``T x ... x m x b``; those that are not observed are ignored.
         """
         observed = self._mask(values)
         known = np.where(observed, values, 0.0)
-        states = np.zeros((*known.shape[:-1], self.model.initial.shape[-1]))
+        states = np.zeros((*known.shape[:-2], *self.model.initial.shape[1:]))
         state = states[0]
         for run in self.runs:
             times = slice(run.start, run.stop)
             moved = _times(run.gain, known[times])
-            states[times] = _recursion(run.kept @ run.transition, moved, state)
+            states[times] = _recursion(_product(run.kept, run.transition), moved, state)
             state = states[run.stop - 1]
         predicted = np.zeros_like(states)
         for at, A in self._transitions():
             predicted[at] = _times(A, states[at - 1])
-        errors = known - _times(self.model.observation[None], predicted)
+        errors = known - _times(self.model.observation[..., None], predicted)
         return np.where(observed, errors, 0.0), states
 
     def whitened(self, values: Array) -> Array:
         """Return independent standardized innovations of models with one output each."""
         errors, _ = self.innovations(values)
         for run in self.runs:
-            errors[run.start : run.stop] *= np.sqrt(run.precision[..., 0])
+            errors[run.start : run.stop] *= np.sqrt(run.precision[0])
         return errors
 
     def precision_times(self, values: Array) -> Array:
-        """Return the precision matrix of all observed cells times values, ``T x ... x b x m``."""
+        """Return the precision matrix of all observed cells times values, ``T x ... x m x b``."""
         errors, _ = self.innovations(values)
         weighted, *_ = self._adjoint(self._weigh(errors))
         return weighted
 
     def gradient(self, values: Array, restricted: bool = False) -> Gradient:
-        """Return the log likelihood of values ``T x b x m``, and its gradient.
+        """Return the log likelihood of values ``T x m x b``, and its gradient.
 
         By backpropagation through the filter; where covariances are steady, so are their adjoints
         (Koopman, Shephard, 1992, in the form of Durbin, Koopman, 2012, Section 4.5).
@@ -201,25 +202,29 @@ class KalmanFilter:
         series = values[:, None]
         if restricted:
             # Further series, of ones for each output and zero in the others.
-            T, b, m = self.observed.shape
-            levels = np.broadcast_to(np.eye(m)[:, None], (T, m, b, m))
+            T, m, b = self.observed.shape
+            levels = np.broadcast_to(np.eye(m)[..., None], (T, m, m, b))
             series = np.concatenate([series, levels], axis=1)
         errors, filtered = self.innovations(series)
         weighted = self._weigh(errors)
-        logs = sum((run.stop - run.start) * run.log_determinant for run in self.runs)
-        logs += int(self.observed.sum()) * math.log(2 * math.pi)
-        log_likelihood = -0.5 * (float((errors[:, 0] * weighted[:, 0]).sum()) + logs)
+        log_likelihood = np.einsum("tmb,tmb->b", errors[:, 0], weighted[:, 0])
+        for run in self.runs:
+            log_likelihood += (run.stop - run.start) * run.log_determinant
+        log_likelihood += self.observed.sum((0, 1)) * math.log(2 * math.pi)
+        log_likelihood *= -0.5
         if restricted:
             # The derivative of log |H| is that of the levels' own quadratic forms, in a basis in
             # which H is the identity.
-            information = np.einsum("tjbi,tkbi->bjk", errors[:, 1:], weighted[:, 1:], optimize=True)
+            information = np.einsum(
+                "tjib,tkib->bjk", errors[:, 1:], weighted[:, 1:], optimize=m > 1
+            )
             diagonal = np.arange(m)
             # An output that was never observed has none, and counts for nothing.
-            information[:, diagonal, diagonal] += ~self.observed.any(0)
-            log_likelihood -= 0.5 * float(np.linalg.slogdet(information)[1].sum())
+            information[:, diagonal, diagonal] += ~self.observed.any(0).T
+            log_likelihood -= 0.5 * np.linalg.slogdet(information)[1]
             basis = np.linalg.inv(np.linalg.cholesky(information))
             for part in (weighted, filtered):
-                part[:, 1:] = np.einsum("bkj,tjbi->tkbi", basis, part[:, 1:], optimize=True)
+                part[:, 1:] = np.einsum("bkj,tjib->tkib", basis, part[:, 1:], optimize=m > 1)
         u, states, later = self._adjoint(weighted)
         smoothed = filtered
         for run in self.runs:
@@ -232,7 +237,7 @@ class KalmanFilter:
             by_innovation[gap] = 0.5 * _summed_outer(states[at], states[at])
         first = states[self.gaps < 0]
         by_initial = 0.5 * _summed_outer(first, first)
-        by_noise = 0.5 * np.square(u).sum((0, 1))
+        by_noise = 0.5 * np.einsum("trmb,trmb->mb", u, u)
         self._add_by_covariances(by_transition, by_innovation, by_initial, by_noise)
         return Gradient(
             log_likelihood, by_transition, by_innovation, by_initial, by_noise, states[:, 0]
@@ -240,8 +245,8 @@ class KalmanFilter:
 
     def _mask(self, values: Array) -> NDArray[np.bool_]:
         """Return which cells are observed, for values of this shape."""
-        T, b, m = self.observed.shape
-        return self.observed.reshape(T, *(1,) * (values.ndim - 3), b, m)
+        T, m, b = self.observed.shape
+        return self.observed.reshape(T, *(1,) * (values.ndim - 3), m, b)
 
     def _weigh(self, errors: Array) -> Array:
         """Return innovations times the inverses of their covariances."""
@@ -261,59 +266,60 @@ class KalmanFilter:
 
         Those by a filtered state are without its own time.
         """
-        moved = _times(self.model.observation.T[None], weighted)
+        moved = _times(self.model.observation.T[..., None], weighted)
         states, state = np.empty_like(moved), np.zeros_like(moved[0])
         for run in reversed(self.runs):
             times = slice(run.start, run.stop)
-            A, kept = (each.swapaxes(-1, -2) for each in (run.transition, run.kept))
+            A, kept = _transposed(run.transition), _transposed(run.kept)
             # Backwards; what comes after the last time has passed its own transition.
             moved[run.stop - 1] += _times(kept, state)
-            back = _recursion(kept @ A, moved[times][::-1], np.zeros_like(state))
+            back = _recursion(_product(kept, A), moved[times][::-1], np.zeros_like(state))
             states[times] = back[::-1]
             state = _times(A, back[-1])
         later = np.zeros_like(states)
         for at, A in self._transitions():
-            later[at - 1] = _times(A.swapaxes(-1, -2), states[at])
+            later[at - 1] = _times(_transposed(A), states[at])
         u = weighted.copy()
         for run in self.runs:
             times = slice(run.start, run.stop)
-            u[times] -= _times(run.gain.swapaxes(-1, -2), later[times])
+            u[times] -= _times(_transposed(run.gain), later[times])
         return np.where(self._mask(u), u, 0.0), states, later
 
     def _add_by_covariances(
         self, by_transition: Array, by_innovation: Array, by_initial: Array, by_noise: Array
     ) -> None:
         """Add what covariances contribute to the derivatives."""
-        model, Z = self.model, self.model.observation
+        model, Z = self.model, self.model.observation[..., None]
         diagonal = np.arange(len(Z))
         after = before = np.zeros_like(model.initial)  # Information of what is later.
         scale = 0.0
         for number in range(len(self.runs) - 1, -1, -1):
             run = self.runs[number]
-            observed, A, gain = self.observed[run.start], run.transition, run.gain.swapaxes(-1, -2)
-            own = Z.T @ run.precision @ Z
+            observed, A, gain = self.observed[run.start], run.transition, _transposed(run.gain)
+            own = _product(_product(_transposed(Z), run.precision), Z)
+            turned = _transposed(run.kept), _transposed(A)
             t = run.stop - 1
             while t >= run.start:
-                by_diagonal = (run.precision + gain @ after @ run.gain)[:, diagonal, diagonal]
-                now = run.kept.swapaxes(-1, -2) @ after @ run.kept + own
+                by_total = run.precision + _product(_product(gain, after), run.gain)
+                now = _product(_product(turned[0], after), run.kept) + own
                 scale = max(scale, float(np.abs(now).max()))
                 # Where it no longer changes, all earlier times of the run are alike.
                 is_steady = t < run.stop - 1 and np.abs(now - before).max() <= STEADY * scale
                 count = t - run.start + 1 if is_steady else 1
-                by_noise -= 0.5 * count * np.where(observed, by_diagonal, 0.0)
+                by_noise -= 0.5 * count * np.where(observed, by_total[diagonal, diagonal], 0.0)
                 if run.gap < 0:
                     by_initial -= 0.5 * count * now
                     after = np.zeros_like(after)
                 else:
-                    pulled = now @ A
+                    pulled = _product(now, A)
                     by_innovation[run.gap] -= 0.5 * count * now
                     past = (count - 1) * run.filtered
                     t_first = t - count + 1
                     past = past + (
                         run.filtered if t_first > run.start else self.runs[number - 1].filtered
                     )
-                    by_transition[run.gap] -= pulled @ past
-                    after = A.swapaxes(-1, -2) @ pulled
+                    by_transition[run.gap] -= _product(pulled, past)
+                    after = _product(turned[1], pulled)
                 before = now
                 t -= count
 
@@ -325,9 +331,9 @@ def _recursion(F: Array, moved: Array, state: Array) -> Array:
     zero, then the state at the start of each, and what remains of that.
 
     Args:
-        F: ``b x s x s``.
-        moved: ``L x ... x b x s``, u.
-        state: ``... x b x s``, before the first time.
+        F: ``s x s x b``.
+        moved: ``L x ... x s x b``, u.
+        state: ``... x s x b``, before the first time.
     """
     L = len(moved)
     if L == 1:
@@ -340,7 +346,7 @@ def _recursion(F: Array, moved: Array, state: Array) -> Array:
     powers = [F]
     for k in range(1, size):
         pieces[:, k] += _times(F, pieces[:, k - 1])
-        powers.append(F @ powers[-1])
+        powers.append(_product(F, powers[-1]))
     starts = np.empty((count, *state.shape))
     for piece in range(count):
         starts[piece] = state
@@ -352,22 +358,37 @@ def _recursion(F: Array, moved: Array, state: Array) -> Array:
 
 
 def _summed_outer(left: Array, right: Array) -> Array:
-    """Return the sum of outer products of states ``t x r x b x s``, ``b x s x s``."""
-    b = left.shape[-2]
-    left, right = (
-        np.moveaxis(each, -2, 0).reshape(b, -1, each.shape[-1]) for each in (left, right)
-    )
-    return np.asarray(left.swapaxes(-1, -2) @ right, np.float64)
+    """Return the sum of outer products of states ``t x r x s x b``, ``s x s x b``."""
+    if left.shape[-1] == 1:
+        left, right = (each.reshape(-1, each.shape[-2]) for each in (left, right))
+        return np.asarray((left.T @ right)[..., None], np.float64)
+    rows = [np.einsum("trb,trsb->sb", left[:, :, i], right) for i in range(left.shape[-2])]
+    return np.stack(rows)
+
+
+def _transposed(matrices: Array) -> Array:
+    """Return the transposes of matrices ``k x l x b``."""
+    return matrices.swapaxes(0, 1)
+
+
+def _product(left: Array, right: Array) -> Array:
+    """Return products of matrices ``k x l x b`` and ``l x n x b``; with one ``b`` for all."""
+    if left.shape[-1] == right.shape[-1] == 1:
+        dense: Array = left[..., 0] @ right[..., 0]
+        return dense[..., None]
+    product: Array = left[:, :1] * right[0]
+    for i in range(1, len(right)):
+        product += left[:, i : i + 1] * right[i]
+    return product
 
 
 def _times(matrices: Array, vectors: Array) -> Array:
-    """Return products of matrices ``b x k x l`` and vectors ``... x b x l``."""
-    b, k, size = matrices.shape
+    """Return products of matrices ``k x l x b`` and vectors ``... x l x b``."""
+    size, b = vectors.shape[-2:]
     if b == 1:
-        flat = vectors.reshape(-1, size) @ matrices[0].T
-        return np.asarray(flat.reshape(*vectors.shape[:-1], k), np.float64)
-    # Column by column, since NumPy multiplies many small matrices slowly.
-    product: Array = matrices[:, :, 0] * vectors[..., :1]
-    for column in range(1, size):
-        product += matrices[:, :, column] * vectors[..., column, None]
+        flat: Array = vectors.reshape(-1, size) @ matrices[..., 0].T
+        return flat.reshape(*vectors.shape[:-2], len(matrices), 1)
+    product: Array = matrices[:, 0] * vectors[..., :1, :]
+    for i in range(1, size):
+        product += matrices[:, i] * vectors[..., i : i + 1, :]
     return product
