@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from tvbo.quadratic_model import Array
 
-STEADY = 1e-11
-"""Relative change of covariances below which they are taken as constant while cells and gaps are
-the same from time to time."""
+STEADY = 1e-9
+"""Change of covariances, as a share of their diagonals, below which they are taken as constant
+while cells and gaps are the same from time to time."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,6 @@ class KalmanFilter:
         self.runs: list[_Run] = []
         same = np.zeros(len(gaps), dtype=bool)
         same[1:] = (observed[1:] == observed[:-1]).all((1, 2)) & (gaps[1:] == gaps[:-1])
-        scale = np.abs(model.initial).max()
         steady, run = False, None
         for t, gap in enumerate(gaps.tolist()):
             if run is not None and steady and same[t]:
@@ -119,11 +118,7 @@ class KalmanFilter:
                 predicted += model.innovations[gap]
                 predicted = 0.5 * (predicted + _transposed(predicted))
             run = self._update(t, gap, A, predicted, observed[t])
-            steady = bool(
-                before is not None
-                and same[t]
-                and np.abs(predicted - before.predicted).max() <= STEADY * scale
-            )
+            steady = before is not None and same[t] and _are_close(predicted, before.predicted)
             self.runs.append(run)
 
     def _update(
@@ -292,7 +287,6 @@ class KalmanFilter:
         model, Z = self.model, self.model.observation[..., None]
         diagonal = np.arange(len(Z))
         after = before = np.zeros_like(model.initial)  # Information of what is later.
-        scale = 0.0
         for number in range(len(self.runs) - 1, -1, -1):
             run = self.runs[number]
             observed, A, gain = self.observed[run.start], run.transition, _transposed(run.gain)
@@ -302,9 +296,8 @@ class KalmanFilter:
             while t >= run.start:
                 by_total = run.precision + _product(_product(gain, after), run.gain)
                 now = _product(_product(turned[0], after), run.kept) + own
-                scale = max(scale, float(np.abs(now).max()))
                 # Where it no longer changes, all earlier times of the run are alike.
-                is_steady = t < run.stop - 1 and np.abs(now - before).max() <= STEADY * scale
+                is_steady = t < run.stop - 1 and _are_close(now, before)
                 count = t - run.start + 1 if is_steady else 1
                 by_noise -= 0.5 * count * np.where(observed, by_total[diagonal, diagonal], 0.0)
                 if run.gap < 0:
@@ -364,6 +357,12 @@ def _summed_outer(left: Array, right: Array) -> Array:
         return np.asarray((left.T @ right)[..., None], np.float64)
     rows = [np.einsum("trb,trsb->sb", left[:, :, i], right) for i in range(left.shape[-2])]
     return np.stack(rows)
+
+
+def _are_close(new: Array, old: Array) -> bool:
+    """Return whether symmetric matrices changed little, in the units of their diagonals."""
+    deviations = np.sqrt(new.diagonal().T)
+    return bool((np.abs(new - old) <= STEADY * deviations[:, None] * deviations).all())
 
 
 def _transposed(matrices: Array) -> Array:
