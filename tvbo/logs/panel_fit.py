@@ -91,7 +91,8 @@ def fit_panel(
 
     Season, and the temporal kernel that all arms share, are chosen by evidence: log marginal
     likelihood over the season ``- k / 2 log N``, with ``k`` other parameters and ``N`` values
-    (BIC). The independent and the vector form take its place if they predict better, by two
+    (BIC); a search that stays behind another one by more than 30 nats is not brought to its end.
+    The independent and the vector form take its place if they predict better, by two
     standard errors, what a tuner needs to know: all arms in the last quarter of the log, from one
     random arm at each time, by models of the first three quarters.
 
@@ -287,10 +288,12 @@ def _fit_forms(
     season: Season | None,
     on_step: Callable[[str], None],
 ) -> dict[str, Maximum]:
-    fits = {}
+    fits: dict[str, Maximum] = {}
     for name in names:
         on_step(name)
-        fits[name] = search.fit(name, season)
+        rivals = [] if name in (INDEPENDENT, VECTOR) else [fits[each] for each in _shared(fits)]
+        best = max(rivals, key=lambda each: each.objective, default=None)
+        fits[name] = search.fit(name, season, best)
     return fits
 
 

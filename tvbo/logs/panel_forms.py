@@ -116,17 +116,23 @@ class IndependentForm(Form):
     """Exponential decay of each arm by itself: a rate, a variance and a noise variance for each.
 
     The parameters are their logarithms, ``3 n``, of the noise with :data:`NOISE_SHIFT`.
+
+    Args:
+        cells: The panel.
+        start: Parameters from which a search starts; None are the best of a grid.
     """
 
     name = "independent"
 
-    def __init__(self, cells: Cells):
+    def __init__(self, cells: Cells, start: Array | None = None):
         self.lags, self.span = cells.lags, cells.span
         self.num_arms = cells.values.shape[1]
         self.num_counted = 3 * self.num_arms
         super().__init__(cells.deviations**2)
-        rates, variances, noise = _scan(cells)
-        self.start = np.log(np.concatenate([rates, variances, noise + self.shift]))
+        if start is None:
+            rates, variances, noise = _scan(cells)
+            start = np.log(np.concatenate([rates, variances, noise + self.shift]))
+        self.start = start
 
     def bounds(self) -> list[tuple[float | None, float | None]]:
         """Return bounds, of rates as in :class:`CommonForm`."""
@@ -552,8 +558,8 @@ def ledoit_wolf(rows: Array) -> tuple[Array, float]:
     return found.covariance_, float(found.shrinkage_)
 
 
-RATES = np.geomspace(2e-4, 8.0, 28)
-RATIOS = np.concatenate([[1e-4], np.geomspace(1e-3, 5.0, 14)])
+RATES = np.geomspace(2e-4, 8.0, 20)
+RATIOS = np.concatenate([[1e-4], np.geomspace(1e-3, 5.0, 10)])
 """Rates, and ratios of noise to signal, from which the best of each arm is the start."""
 
 

@@ -21,6 +21,7 @@ from tvbo.logs.panel_cells import (
 )
 from tvbo.logs.panel_dynamics import PanelModel
 from tvbo.logs.panel_forms import (
+    DIFFERENCE,
     CommonForm,
     Form,
     IndependentForm,
@@ -36,9 +37,12 @@ from tvbo.quadratic_model import Array
 
 INDEPENDENT, VECTOR = IndependentForm.name, VectorForm.name
 
-ROUGH, FINE = 2e-2, 3e-4
-"""Gains in log density of an iteration below which a search ends: of those compared, and of the one
-that is taken."""
+ROUGH_PART, ROUGH, FINE = 0.2, 2e-2, 3e-4
+"""Gains in log density of an iteration below which a search ends: of part of a log, of those
+compared, and of the one that is taken."""
+
+BEHIND = 30.0
+"""Nats by which a form that cannot be taken stays behind another one."""
 
 SCORED = 0.75
 """Share of the log after which forms are scored; what is played after another share is as long."""
@@ -88,6 +92,7 @@ class PanelSearch:
             begin, and their priors of a season are kept.
 
     Attributes:
+        separate: Each arm about its mean by itself, with first estimates.
         cells: The panel about the centre of each arm, in a unit in which arms have a mean variance
             of one.
         unit: That unit, in the user's.
@@ -115,7 +120,10 @@ class PanelSearch:
         self.candidates = candidates
         self.target = self.cells.deviations**2
         # The same prior for all forms and seasons, so that they can be compared.
-        self.weight = covariance_weight(self.cells)
+        center = np.nan_to_num(np.nanmean(self.cells.values, axis=0))
+        centered = replace(self.cells, values=self.cells.values - center)
+        self.separate = IndependentForm(centered)
+        self.weight = covariance_weight(centered, self.separate)
         self.fits: dict[tuple[str, Season | None], Maximum] = {}
         self.parts: dict[int, PanelSearch] = {}
 
@@ -134,10 +142,18 @@ class PanelSearch:
             found = max([found, *others], key=lambda each: each.objective)
         return maximize(form, cells, regressors, found.coefficients, found.theta, FINE)
 
-    def fit(self, name: str, season: Season | None) -> Maximum:
-        """Fit a form of drift with a season or without, roughly, from first estimates."""
+    def fit(self, name: str, season: Season | None, rival: Maximum | None = None) -> Maximum:
+        """Fit a form of drift with a season or without, roughly, from first estimates.
+
+        Args:
+            name: Name of the form.
+            season: The season.
+            rival: A fit with as many functions of time; a search that stays behind it by more than
+                :data:`BEHIND` is not brought to its end.
+        """
         if (name, season) in self.fits:
             return self.fits[name, season]
+        least = -math.inf if rival is None else rival.objective - BEHIND
         base, cells = CANDIDATES[0].name, self.regular if name == VECTOR else self.cells
         assert cells is not None
         if self.whole is not None or name != base:
@@ -150,9 +166,9 @@ class PanelSearch:
                 coefficients=start.coefficients,
                 information=shared.information * len(columns) / len(shared.columns),
             )
-            found = self._maximize(name, cells, regressors, start)
+            found = self._maximize(name, cells, regressors, start, least)
         elif season is None:
-            found = self._maximize(name, cells, mean_regressors(cells), None)
+            found = self._maximize(name, cells, mean_regressors(cells, self.separate), None)
         else:
             found = self._about(season, self.fit(name, None))
         self.fits[name, season] = found
@@ -169,7 +185,12 @@ class PanelSearch:
         return self._maximize(start.form.name, self.cells, regressors, start)
 
     def _maximize(
-        self, name: str, cells: Cells, regressors: Regressors, start: Maximum | None
+        self,
+        name: str,
+        cells: Cells,
+        regressors: Regressors,
+        start: Maximum | None,
+        least: float = -math.inf,
     ) -> Maximum:
         """Fit a form of drift with given regressors, from another fit or first estimates."""
         coefficients = regressors.coefficients
@@ -177,7 +198,7 @@ class PanelSearch:
         theta = None if start is None or start.form.name != name else start.theta
         form: Form
         if name == INDEPENDENT:
-            form = IndependentForm(residuals)
+            form = IndependentForm(residuals, theta)
         elif name == VECTOR:
             own = self.fit(INDEPENDENT, regressors.season)
             form, theta = VectorForm(residuals, own.theta), None
@@ -186,7 +207,14 @@ class PanelSearch:
             if theta is not None:
                 theta = np.append(theta[: form.num_counted], form.start[form.num_counted :])
         return maximize(
-            form, cells, regressors, coefficients, theta, ROUGH, num_rounds=ROUGH_ROUNDS
+            form,
+            cells,
+            regressors,
+            coefficients,
+            theta,
+            ROUGH if self.whole is None else ROUGH_PART,
+            num_rounds=ROUGH_ROUNDS,
+            least=least,
         )
 
     def _common(self, name: str, residuals: Cells, start: Maximum | None) -> CommonForm:
@@ -305,16 +333,15 @@ def prefer(scores: dict[str, Array]) -> tuple[str, str]:
     )
 
 
-def mean_regressors(cells: Cells) -> Regressors:
+def mean_regressors(cells: Cells, form: IndependentForm) -> Regressors:
     """Return the functions of means alone.
 
     Args:
         cells: The panel.
+        form: Of the panel about its means, with first estimates.
     """
     columns = columns_of(None, cells.times)
     coefficients = np.nanmean(cells.values, axis=0)[None]
-    centered = replace(cells, values=cells.values - coefficients)
-    form = IndependentForm(centered)
     rates, variances, noise = form.parts(form.start)
     decay = np.exp(-0.5 * rates)
     density = noise + variances * (1 - decay**2) / (1 - decay) ** 2
@@ -357,21 +384,29 @@ def season_regressors(cells: Cells, season: Season, base: Maximum) -> Regressors
         precisions[:, 1:] = np.exp(-point[0] - point[1] * logs)[:, None] / weights
         return precisions
 
-    def solve(precisions: Array) -> Array:
-        total = posterior_precision(information, precisions)
-        return np.asarray(np.linalg.solve(total, projected[..., None])[..., 0], np.float64)
+    def solve(precisions: Array) -> tuple[Array, Array]:
+        """Return the coefficients of the modes, and their posterior variances."""
+        inverses = np.linalg.inv(posterior_precision(information, precisions))
+        solved: Array = (inverses @ projected[..., None])[..., 0]
+        return solved, np.einsum("ijj->ij", inverses)
 
-    def descent(point: Array) -> float:
+    def descent(point: Array) -> tuple[float, list[float]]:
         precisions = prior(point)
-        explained = 0.5 * float((projected * solve(precisions)).sum())
-        return -explained - log_volume(information, precisions)
+        solved, variances = solve(precisions)
+        value = -0.5 * float((projected * solved).sum()) - log_volume(information, precisions)
+        by_logs = 0.5 * ((solved**2 + variances) * precisions - 1)[:, 1:]
+        slope = [-float(by_logs.sum()), -float(logs @ by_logs.sum(1))]
+        for step in DIFFERENCE * np.eye(len(season.shape)):
+            ends = (np.log(prior(point + np.append([0, 0], h))[0, 1:]) for h in (step, -step))
+            slope.append(float(by_logs.sum(0) @ np.subtract(*ends)) / (2 * DIFFERENCE))
+        return value, slope
 
     from scipy.optimize import minimize
 
     start = [math.log(0.3), 1.0, *season.shape]
     bounds = [AMPLITUDES, (0.0, 2.0), *season.shape_bounds]
-    precisions = prior(minimize(descent, start, method="L-BFGS-B", bounds=bounds).x)
-    coefficients = (modes @ solve(precisions)).T
+    precisions = prior(minimize(descent, start, jac=True, method="L-BFGS-B", bounds=bounds).x)
+    coefficients = (modes @ solve(precisions)[0]).T
     return Regressors(season, columns, modes, precisions, information, coefficients)
 
 
@@ -391,7 +426,7 @@ def filled_in(residuals: Cells) -> Array:
     return filled
 
 
-def covariance_weight(cells: Cells) -> float:
+def covariance_weight(cells: Cells, form: IndependentForm) -> float:
     r"""Return the weight of the prior of the covariance over arms, in steps of time.
 
     The derivatives of the likelihood by the states, with each arm by itself, are what the panel
@@ -402,9 +437,9 @@ def covariance_weight(cells: Cells) -> float:
     derivative ``r``.
 
     Args:
-        cells: The panel about the centre of each arm.
+        cells: The panel about the mean of each arm.
+        form: Of this panel, with first estimates.
     """
-    form = IndependentForm(cells)
     filtered = form.filter(cells.values, cells.gaps, form.start)
     states = filtered.gradient(form.outputs(cells.values, form.start)).states[:, 0]
     rates, variances, _ = form.parts(form.start)
