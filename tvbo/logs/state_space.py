@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from tvbo.quadratic_model import Array
 
-STEADY = 1e-9
-"""Change of covariances, as a share of their diagonals, below which they are taken as constant
-while cells and gaps are the same from time to time."""
+STEADY = 1e-10
+"""Change of covariances, as a share of each state's variance with noise, below which they are taken
+as constant while cells and gaps are the same from time to time."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +105,8 @@ class KalmanFilter:
         self.runs: list[_Run] = []
         same = np.zeros(len(gaps), dtype=bool)
         same[1:] = (observed[1:] == observed[:-1]).all((1, 2)) & (gaps[1:] == gaps[:-1])
+        # Noise variance of what shows each state.
+        noise = (model.observation**2).T @ model.noise
         steady, run = False, None
         for t, gap in enumerate(gaps.tolist()):
             if run is not None and steady and same[t]:
@@ -118,7 +120,11 @@ class KalmanFilter:
                 predicted += model.innovations[gap]
                 predicted = 0.5 * (predicted + _transposed(predicted))
             run = self._update(t, gap, A, predicted, observed[t])
-            steady = before is not None and same[t] and _are_close(predicted, before.predicted)
+            steady = False
+            if before is not None and same[t]:
+                size = np.sqrt(noise + predicted.diagonal().T)
+                change = np.abs(predicted - before.predicted)
+                steady = bool((change <= STEADY * size[:, None] * size).all())
             self.runs.append(run)
 
     def _update(
@@ -186,8 +192,8 @@ class KalmanFilter:
     def gradient(self, values: Array, restricted: bool = False) -> Gradient:
         """Return the log likelihood of values ``T x m x b``, and its gradient.
 
-        By backpropagation through the filter; where covariances are steady, so are their adjoints
-        (Koopman, Shephard, 1992, in the form of Durbin, Koopman, 2012, Section 4.5).
+        By backpropagation through the filter (Koopman, Shephard, 1992, in the form of Durbin,
+        Koopman, 2012, Section 4.5).
 
         Args:
             values: The values.
@@ -286,35 +292,59 @@ class KalmanFilter:
         """Add what covariances contribute to the derivatives."""
         model, Z = self.model, self.model.observation[..., None]
         diagonal = np.arange(len(Z))
-        after = before = np.zeros_like(model.initial)  # Information of what is later.
+        after = np.zeros_like(model.initial)  # Information of what is later.
         for number in range(len(self.runs) - 1, -1, -1):
             run = self.runs[number]
-            observed, A, gain = self.observed[run.start], run.transition, _transposed(run.gain)
+            A, gain, count = run.transition, _transposed(run.gain), run.stop - run.start - 1
             own = _product(_product(_transposed(Z), run.precision), Z)
-            turned = _transposed(run.kept), _transposed(A)
-            t = run.stop - 1
-            while t >= run.start:
-                by_total = run.precision + _product(_product(gain, after), run.gain)
-                now = _product(_product(turned[0], after), run.kept) + own
-                # Where it no longer changes, all earlier times of the run are alike.
-                is_steady = t < run.stop - 1 and _are_close(now, before)
-                count = t - run.start + 1 if is_steady else 1
-                by_noise -= 0.5 * count * np.where(observed, by_total[diagonal, diagonal], 0.0)
-                if run.gap < 0:
-                    by_initial -= 0.5 * count * now
-                    after = np.zeros_like(after)
-                else:
-                    pulled = _product(now, A)
-                    by_innovation[run.gap] -= 0.5 * count * now
-                    past = (count - 1) * run.filtered
-                    t_first = t - count + 1
-                    past = past + (
-                        run.filtered if t_first > run.start else self.runs[number - 1].filtered
-                    )
-                    by_transition[run.gap] -= _product(pulled, past)
-                    after = _product(turned[1], pulled)
-                before = now
-                t -= count
+            first = _conjugated(after, run.kept) + own
+            total = run.precision + _product(_product(gain, after), run.gain)
+            every = first
+            if count:
+                others, first = _summed_information(_product(A, run.kept), own, first, count)
+                every = others + first
+                pulled = _product(others, A)
+                by_transition[run.gap] -= _product(pulled, run.filtered)
+                later = _product(_transposed(A), pulled)
+                total = total + count * run.precision
+                total += _product(_product(gain, later), run.gain)
+            observed = self.observed[run.start]
+            by_noise -= 0.5 * np.where(observed, total[diagonal, diagonal], 0.0)
+            if run.gap < 0:
+                by_initial -= 0.5 * every
+                after = np.zeros_like(after)
+                continue
+            by_innovation[run.gap] -= 0.5 * every
+            pulled = _product(first, A)
+            by_transition[run.gap] -= _product(pulled, self.runs[number - 1].filtered)
+            after = _product(_transposed(A), pulled)
+
+
+def _summed_information(F: Array, own: Array, last: Array, count: int) -> tuple[Array, Array]:
+    """Return the sum of informations :math:`I_0, ..., I_{c - 1}`, and :math:`I_c`, by doubling.
+
+    Args:
+        F: ``s x s x b``, such that :math:`I_{k + 1} = F^T I_k F + J`.
+        own: ``s x s x b``, J.
+        last: ``s x s x b``, the first of them, at the last time.
+        count: Their number c, at least 1.
+    """
+    # Powers of F; sums of J, and of what follows from the first, with them; sums of sums of J.
+    power, sums, from_last, twice = F, own, last, np.zeros_like(own)
+    done = 1
+    for bit in f"{count:b}"[1:]:
+        twice = twice + done * sums + _conjugated(twice, power)
+        sums = sums + _conjugated(sums, power)
+        from_last = from_last + _conjugated(from_last, power)
+        power = _product(power, power)
+        done *= 2
+        if bit == "1":
+            twice = twice + sums
+            sums = sums + _conjugated(own, power)
+            from_last = from_last + _conjugated(last, power)
+            power = _product(power, F)
+            done += 1
+    return from_last + twice, _conjugated(last, power) + sums
 
 
 def _recursion(F: Array, moved: Array, state: Array) -> Array:
@@ -359,12 +389,6 @@ def _summed_outer(left: Array, right: Array) -> Array:
     return np.stack(rows)
 
 
-def _are_close(new: Array, old: Array) -> bool:
-    """Return whether symmetric matrices changed little, in the units of their diagonals."""
-    deviations = np.sqrt(new.diagonal().T)
-    return bool((np.abs(new - old) <= STEADY * deviations[:, None] * deviations).all())
-
-
 def _transposed(matrices: Array) -> Array:
     """Return the transposes of matrices ``k x l x b``."""
     return matrices.swapaxes(0, 1)
@@ -379,6 +403,11 @@ def _product(left: Array, right: Array) -> Array:
     for i in range(1, len(right)):
         product += left[:, i : i + 1] * right[i]
     return product
+
+
+def _conjugated(inner: Array, outer: Array) -> Array:
+    """Return :math:`F^T M F` for matrices ``M``, ``s x s x b``, and ``F``."""
+    return _product(_product(_transposed(outer), inner), outer)
 
 
 def _times(matrices: Array, vectors: Array) -> Array:
