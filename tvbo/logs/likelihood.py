@@ -16,6 +16,9 @@ from tvbo.logs.dataset import DriftLog
 MAX_DENSE = 1000
 """Rows up to which a log is one block, whose likelihood is exact."""
 
+ROWS = 250
+"""Rows of a covariance of which derivatives are taken at once."""
+
 BLOCK, RECENT, EARLIER = 200, 50, 50
 """Rows of a block of a longer log, and rows it is given: those just before, and further ones the
 sparser the older they are, by which long lags are seen."""
@@ -82,15 +85,13 @@ class LogLikelihood:
         Raises:
             NotPSDError: if the covariance is singular to rounding.
         """
-        wants_gradient, is_one = torch.is_grad_enabled(), len(self.windows) == 1
+        wants_gradient = torch.is_grad_enabled()
         factored, white, diagonals = [], [], []
         for log, given in self.windows:
-            with torch.set_grad_enabled(wants_gradient and is_one):
-                *made, covar = covariance_of(log, self.covar_module, rate, noise_variance)
+            covar = covariance_of(log, self.covar_module, rate, noise_variance)
             series = torch.stack([log.Y, torch.ones_like(log.Y)], dim=-1)
             root, all_white = whiten(covar, series)
-            # Of several they are made again for the gradient: all together may be gigabytes.
-            factored.append((made if is_one else None, root, all_white))
+            factored.append((root, all_white))
             white.append(all_white[given:])
             diagonals.append(root.diagonal()[given:])
         value, mean = log_density(torch.cat(white), torch.cat(diagonals), self.mean)
@@ -104,8 +105,7 @@ class LogLikelihood:
         combined = torch.tensor(combinations, dtype=torch.float64).mT
         in_rate = in_noise = 0.0
         in_kernel = [torch.zeros_like(each) for each in learned]
-        for (log, given), (kept, root, all_white) in zip(self.windows, factored, strict=True):
-            kernel, decay, *_ = kept or covariance_of(log, self.covar_module, rate, noise_variance)
+        for (log, given), (root, all_white) in zip(self.windows, factored, strict=True):
             residuals = all_white @ combined
             weights = _in_covariance(root, residuals)
             if given:
@@ -113,15 +113,17 @@ class LogLikelihood:
                 weights[part, part] -= _in_covariance(root[part, part], residuals[part])
             if log.Yvar is None:
                 in_noise += weights.trace().item()
-            lags = (log.times.unsqueeze(-1) - log.times).abs_()
-            in_rate -= (
-                0.5 * torch.einsum("ij,ij,ij->", weights.mul_(decay), kernel.detach(), lags).item()
-            )
-            if learned:
-                slopes = torch.autograd.grad(
-                    kernel, learned, weights, allow_unused=True, materialize_grads=True
-                )
-                in_kernel = [total + slope for total, slope in zip(in_kernel, slopes, strict=True)]
+            # Some rows at once, since autograd holds several matrices of them.
+            for first in range(0, len(log), ROWS):
+                rows = slice(first, first + ROWS)
+                kernel, decay, lags = _correlated(log, self.covar_module, rate, rows)
+                decay.mul_(weights[rows])
+                in_rate -= 0.5 * lags.mul_(decay).mul_(kernel.detach()).sum().item()
+                if learned:
+                    slopes = torch.autograd.grad(
+                        kernel, learned, decay, allow_unused=True, materialize_grads=True
+                    )
+                    in_kernel = [old + slope for old, slope in zip(in_kernel, slopes, strict=True)]
         return with_gradient(
             value.item(),
             (rate, in_rate),
@@ -132,8 +134,8 @@ class LogLikelihood:
 
 def covariance_of(
     log: DriftLog, covar_module: Kernel, rate: Tensor, noise_variance: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    r"""Return the kernel, which is differentiable, the decay in time, and :math:`\Sigma`.
+) -> Tensor:
+    r"""Return :math:`\Sigma`, without gradients.
 
     Args:
         log: The observations.
@@ -141,14 +143,24 @@ def covariance_of(
         rate: ρ.
         noise_variance: σ²; not used if the noise variances of the log are known.
     """
-    kernel: Tensor = covar_module(log.actions).to_dense()
     with torch.no_grad():
-        decay = (log.times.unsqueeze(-1) - log.times).abs_().mul_(-0.5 * rate).exp_()
-        if log.segments.any():
-            decay *= log.segments.unsqueeze(-1) == log.segments
-        covar = kernel * decay
+        kernel, decay, _ = _correlated(log, covar_module, rate, slice(None))
+        covar = decay.mul_(kernel)
         covar.diagonal().add_(noise_variance if log.Yvar is None else log.Yvar)
-    return kernel, decay, covar
+    return covar
+
+
+def _correlated(
+    log: DriftLog, covar_module: Kernel, rate: Tensor, rows: slice
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the kernel, which is differentiable, the decay in time, and the lags, of some rows."""
+    kernel: Tensor = covar_module(log.actions[rows], log.actions).to_dense()
+    with torch.no_grad():
+        lags = (log.times[rows].unsqueeze(-1) - log.times).abs_()
+        decay = (-0.5 * rate * lags).exp_()
+        if log.segments.any():
+            decay *= log.segments[rows].unsqueeze(-1) == log.segments
+    return kernel, decay, lags
 
 
 def _in_covariance(root: Tensor, white: Tensor) -> Tensor:

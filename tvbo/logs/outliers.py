@@ -97,7 +97,7 @@ class LogModel:
     def _in_window(self, log: DriftLog, kept: Tensor, given: Tensor) -> Tensor:
         parameters = torch.tensor([self.rate, self.noise_variance], dtype=torch.float64)
         with torch.no_grad():
-            covar = covariance_of(log, self.covar_module, *parameters)[-1]
+            covar = covariance_of(log, self.covar_module, *parameters)
             others = ~kept
             error = log.Y - self.mean
             error_given = given - self.mean
