@@ -92,10 +92,10 @@ class PanelSearch:
             begin, and their priors of a season are kept.
 
     Attributes:
-        separate: Each arm about its mean by itself, with first estimates.
         cells: The panel about the centre of each arm, in a unit in which arms have a mean variance
             of one.
         unit: That unit, in the user's.
+        separate: Each arm by itself, with first estimates.
     """
 
     def __init__(
@@ -120,10 +120,8 @@ class PanelSearch:
         self.candidates = candidates
         self.target = self.cells.deviations**2
         # The same prior for all forms and seasons, so that they can be compared.
-        center = np.nan_to_num(np.nanmean(self.cells.values, axis=0))
-        centered = replace(self.cells, values=self.cells.values - center)
-        self.separate = IndependentForm(centered)
-        self.weight = covariance_weight(centered, self.separate)
+        self.separate = IndependentForm(self.cells)
+        self.weight = covariance_weight(self.cells, self.separate)
         self.fits: dict[tuple[str, Season | None], Maximum] = {}
         self.parts: dict[int, PanelSearch] = {}
 
@@ -338,7 +336,7 @@ def mean_regressors(cells: Cells, form: IndependentForm) -> Regressors:
 
     Args:
         cells: The panel.
-        form: Of the panel about its means, with first estimates.
+        form: Each arm by itself, with first estimates.
     """
     columns = columns_of(None, cells.times)
     coefficients = np.nanmean(cells.values, axis=0)[None]
@@ -437,8 +435,8 @@ def covariance_weight(cells: Cells, form: IndependentForm) -> float:
     derivative ``r``.
 
     Args:
-        cells: The panel about the mean of each arm.
-        form: Of this panel, with first estimates.
+        cells: The panel about the centre of each arm.
+        form: Each arm by itself, with first estimates.
     """
     filtered = form.filter(cells.values, cells.gaps, form.start)
     states = filtered.gradient(form.outputs(cells.values, form.start)).states[:, 0]
