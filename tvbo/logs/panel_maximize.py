@@ -189,6 +189,7 @@ def _search_by_arm(
         along = (axes.swapaxes(1, 2) @ free)[..., 0] / (np.abs(sizes) + damping[:, None])
         step = (axes @ along[..., None])[..., 0].clip(-NEWTON_STEP, NEWTON_STEP).T
         moved = (theta + step).clip(low, high)
+        promised = ((moved - theta) * slope).sum(0)
         found, its_slope = climb(moved)
         is_better = found > value
         damping *= np.where(is_better, 0.1, 10.0)
@@ -196,7 +197,7 @@ def _search_by_arm(
         theta, slope = np.where(is_better, moved, theta), np.where(is_better, its_slope, slope)
         value = value + gain
         # An arm that was not better is tried again with a shorter step.
-        if gain.sum() < enough and ((step * slope).sum(0) < enough / len(value)).all():
+        if gain.sum() < enough and (promised < enough / len(value)).all():
             break
     return theta.ravel()
 
