@@ -91,8 +91,7 @@ def fit_panel(
 
     Season, and the temporal kernel that all arms share, are chosen by evidence: log marginal
     likelihood over the season ``- k / 2 log N``, with ``k`` other parameters and ``N`` values
-    (BIC); a search that stays behind another one by more than 30 nats is not brought to its end.
-    The independent and the vector form take its place if they predict better, by two
+    (BIC). The independent and the vector form take its place if they predict better, by two
     standard errors, what a tuner needs to know: all arms in the last quarter of the log, from one
     random arm at each time, by models of the first three quarters.
 
@@ -288,12 +287,10 @@ def _fit_forms(
     season: Season | None,
     on_step: Callable[[str], None],
 ) -> dict[str, Maximum]:
-    fits: dict[str, Maximum] = {}
+    fits = {}
     for name in names:
         on_step(name)
-        rivals = [] if name in (INDEPENDENT, VECTOR) else [fits[each] for each in _shared(fits)]
-        best = max(rivals, key=lambda each: each.objective, default=None)
-        fits[name] = search.fit(name, season, best)
+        fits[name] = search.fit(name, season)
     return fits
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,16 +12,9 @@ from tvbo.logs.panel_forms import Form, IndependentForm
 from tvbo.logs.state_space import KalmanFilter
 from tvbo.quadratic_model import Array
 
-if TYPE_CHECKING:
-    from scipy.optimize import OptimizeResult
-
 MAX_ROUNDS, MAX_ITERATIONS, ROUND = 20, 60, 20
 """Largest numbers of rounds and of iterations in each, and the gain below which there is no further
 round, as a multiple of that of an iteration."""
-
-OUTLOOK = 10
-"""Iterations over which a search must gain so much that as much again for as many times brings it
-to where it has to come; else it ends."""
 
 NEWTON_DAMPING, NEWTON_STEP, DIFFERENCE = 0.1, 2.0, 1e-4
 """What is added to the curvatures of an arm at first, the largest step, and that of the
@@ -75,7 +67,6 @@ def maximize(
     enough: float = 1e-4,
     num_held: int = 0,
     num_rounds: int = MAX_ROUNDS,
-    least: float = -math.inf,
 ) -> Maximum:
     """Maximize the penalized likelihood over a form's parameters, and means and season.
 
@@ -93,8 +84,6 @@ def maximize(
         enough: Gain in log density of an iteration below which the search ends.
         num_held: Number of first parameters that stay as they are.
         num_rounds: Largest number of rounds.
-        least: Objective below which the maximum is of no use: a search that is far from it, by what
-            it gained of late, ends early.
     """
     from scipy.optimize import minimize
 
@@ -107,15 +96,6 @@ def maximize(
         bounds[i] = (theta[i], theta[i])
     best, converged = -math.inf, False
     scale = float(cells.num_values)
-    course: list[float] = []
-
-    def end_if_hopeless(intermediate_result: OptimizeResult) -> None:
-        course.append(-intermediate_result.fun)
-        if len(course) > OUTLOOK:
-            gain = course[-1] - course[-1 - OUTLOOK]
-            if course[-1] + OUTLOOK * gain < least:
-                raise StopIteration
-
     for _ in range(num_rounds):
         residuals = cells.values - regressors.columns @ coefficients
 
@@ -135,7 +115,6 @@ def maximize(
                 jac=True,
                 method="L-BFGS-B",
                 bounds=bounds,
-                callback=end_if_hopeless,
                 options={
                     "maxiter": MAX_ITERATIONS,
                     "ftol": enough / scale,
@@ -151,7 +130,7 @@ def maximize(
         value += form.log_prior(theta)[0] + regressors.log_prior(coefficients)
         converged = value - best < ROUND * enough
         best = max(best, value)
-        if converged or best < least:
+        if converged:
             break
     return Maximum(form, theta, regressors, coefficients, best, converged)
 

@@ -76,7 +76,7 @@ class PanelFit(SavedFit):
         log_likelihood: Log likelihood and log densities of the priors, at the maximum.
         forgetting_rate_interval: Profile likelihood interval of ε; None but for ``"exponential"``.
         level: Its confidence.
-        evidence: The candidates that were compared; those far behind were not fitted to the end.
+        evidence: The candidates that were compared.
         chosen: Index of the one that was chosen.
         reason: Why this one was chosen, in a sentence.
         messages: Remarks on season, outliers and on the reliability of the numbers.

@@ -41,9 +41,6 @@ ROUGH_PART, ROUGH, FINE = 0.2, 2e-2, 3e-4
 """Gains in log density of an iteration below which a search ends: of part of a log, of those
 compared, and of the one that is taken."""
 
-BEHIND = 30.0
-"""Nats by which a form that cannot be taken stays behind another one."""
-
 SCORED = 0.75
 """Share of the log after which forms are scored; what is played after another share is as long."""
 
@@ -140,18 +137,10 @@ class PanelSearch:
             found = max([found, *others], key=lambda each: each.objective)
         return maximize(form, cells, regressors, found.coefficients, found.theta, FINE)
 
-    def fit(self, name: str, season: Season | None, rival: Maximum | None = None) -> Maximum:
-        """Fit a form of drift with a season or without, roughly, from first estimates.
-
-        Args:
-            name: Name of the form.
-            season: The season.
-            rival: A fit with as many functions of time; a search that stays behind it by more than
-                :data:`BEHIND` is not brought to its end.
-        """
+    def fit(self, name: str, season: Season | None) -> Maximum:
+        """Fit a form of drift with a season or without, roughly, from first estimates."""
         if (name, season) in self.fits:
             return self.fits[name, season]
-        least = -math.inf if rival is None else rival.objective - BEHIND
         base, cells = CANDIDATES[0].name, self.regular if name == VECTOR else self.cells
         assert cells is not None
         if self.whole is not None or name != base:
@@ -164,7 +153,7 @@ class PanelSearch:
                 coefficients=start.coefficients,
                 information=shared.information * len(columns) / len(shared.columns),
             )
-            found = self._maximize(name, cells, regressors, start, least)
+            found = self._maximize(name, cells, regressors, start)
         elif season is None:
             found = self._maximize(name, cells, mean_regressors(cells, self.separate), None)
         else:
@@ -183,15 +172,10 @@ class PanelSearch:
         return self._maximize(start.form.name, self.cells, regressors, start)
 
     def _maximize(
-        self,
-        name: str,
-        cells: Cells,
-        regressors: Regressors,
-        start: Maximum | None,
-        least: float = -math.inf,
+        self, name: str, cells: Cells, regressors: Regressors, start: Maximum | None
     ) -> Maximum:
         """Fit a form of drift with given regressors, from another fit or first estimates."""
-        coefficients = regressors.coefficients
+        coefficients, enough = regressors.coefficients, ROUGH if self.whole is None else ROUGH_PART
         residuals = replace(cells, values=cells.values - regressors.columns @ coefficients)
         theta = None if start is None or start.form.name != name else start.theta
         form: Form
@@ -205,14 +189,7 @@ class PanelSearch:
             if theta is not None:
                 theta = np.append(theta[: form.num_counted], form.start[form.num_counted :])
         return maximize(
-            form,
-            cells,
-            regressors,
-            coefficients,
-            theta,
-            ROUGH if self.whole is None else ROUGH_PART,
-            num_rounds=ROUGH_ROUNDS,
-            least=least,
+            form, cells, regressors, coefficients, theta, enough, num_rounds=ROUGH_ROUNDS
         )
 
     def _common(self, name: str, residuals: Cells, start: Maximum | None) -> CommonForm:
