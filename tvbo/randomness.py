@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 from torch import Generator
 
@@ -17,6 +18,17 @@ PROBLEM_SEED = 7_205_759
 def default_generator(generator: Generator | None, seed: int = OPTIMIZER_SEED) -> Generator:
     """Return the given generator, or a new one with a fixed seed, so that runs are reproducible."""
     return torch.Generator().manual_seed(seed) if generator is None else generator
+
+
+def generator_of(seed: int, number: int) -> Generator:
+    """Return the generator of one step of a run, whatever was drawn before it.
+
+    Args:
+        seed: Seed of the run.
+        number: Number of the step, at least 0.
+    """
+    word = np.random.SeedSequence([seed, number]).generate_state(1)[0]
+    return torch.Generator().manual_seed(int(word))
 
 
 def copy_of(generator: Generator) -> Generator:

@@ -27,6 +27,7 @@ from tvbo.kernels.temporal import memory_length
 from tvbo.optimizers.bpe import BPEDelay
 from tvbo.optimizers.bpe.confidence import FixedWidth, WidthRule
 from tvbo.optimizers.bpe.delays import DelayBound, EstimatedDelay
+from tvbo.optimizers.event import Settings
 from tvbo.optimizers.gp import Failures, GPOptimizer
 from tvbo.optimizers.outcome_model import OutcomeModel
 from tvbo.optimizers.pending import Pending
@@ -89,7 +90,8 @@ class LoopOptions(TypedDict, total=False):
             name (:meth:`tvbo.spaces.Parameters.of`). Give either this or ``choices``.
         choices: Finite set of actions, ``n x d``, a table with a row for each, or all combinations
             of integers and categories by name.
-        generator: Source of randomness. None is a fresh one with seed 0.
+        generator: Where the seed of every random choice is drawn from, or the seed itself. None is
+            a fresh one with seed 0.
         minimize: Whether smaller outcomes are better, or of several objectives the names of those
             of which smaller values are; None is False. Outcomes come and are recommended as they
             are; models, acquisitions and priors are of their negatives.
@@ -107,7 +109,7 @@ class LoopOptions(TypedDict, total=False):
 
     bounds: Space | None
     choices: Table | None
-    generator: Generator | None
+    generator: Generator | int | None
     minimize: bool | Collection[str] | None
     time_unit: str | None
     time_zone: str | None
@@ -255,7 +257,8 @@ def tv_gp_ucb(*, forgetting_rate: float | None = None, **options: Unpack[GPOptio
         forgetting_rate: Drift ε per unit of time, in [0, 1]. None learns it.
         **options: Options of every recipe with a GP, :class:`GPOptions`.
     """
-    return _build("tv_gp_ucb", forgetting_rate, _upper_bound(options), options)
+    given = {**options, "forgetting_rate": forgetting_rate}
+    return _build("tv_gp_ucb", given, forgetting_rate, _upper_bound(options), options)
 
 
 def gp_ucb(**options: Unpack[GPOptions]) -> GPOptimizer:
@@ -264,7 +267,7 @@ def gp_ucb(**options: Unpack[GPOptions]) -> GPOptimizer:
     Args:
         **options: Options of every recipe with a GP, :class:`GPOptions`.
     """
-    return _build("gp_ucb", 0.0, _upper_bound(options), options)
+    return _build("gp_ucb", options, 0.0, _upper_bound(options), options)
 
 
 def r_gp_ucb(*, every: float, start: float = 1.0, **options: Unpack[GPOptions]) -> GPOptimizer:
@@ -283,7 +286,8 @@ def r_gp_ucb(*, every: float, start: float = 1.0, **options: Unpack[GPOptions]) 
     if given is None and _learns_on_box(options):
         given = SizeLimit(DEFAULT_STATIC_LIMIT)
     joined: GPOptions = {**options, "retention": reset if given is None else reset & given}
-    return _build("r_gp_ucb", 0.0, _upper_bound(options), joined)
+    all_given = {**options, "every": every, "start": start}
+    return _build("r_gp_ucb", all_given, 0.0, _upper_bound(options), joined)
 
 
 def gp_ts(*, forgetting_rate: float | None = 0.0, **options: Unpack[GPOptions]) -> GPOptimizer:
@@ -305,7 +309,8 @@ def gp_ts(*, forgetting_rate: float | None = 0.0, **options: Unpack[GPOptions]) 
     is_default, beta = _learns_on_box(options), options.get("beta")
     default = DEFAULT_BETA_OF_DRAWS if is_default else 1.0
     own = ThompsonSampling(default if beta is None else beta, edge_correction=is_default)
-    return _build("gp_ts", forgetting_rate, own, options)
+    given = {**options, "forgetting_rate": forgetting_rate}
+    return _build("gp_ts", given, forgetting_rate, own, options)
 
 
 def compressed_gp(
@@ -337,8 +342,10 @@ def compressed_gp(
             :class:`tvbo.retention.EntropyThreshold`.
     """
     threshold = EntropyThreshold(budget, mode, floor)
+    given = {**options, "forgetting_rate": forgetting_rate}
+    given |= {"budget": budget, "mode": mode, "floor": floor}
     own = _upper_bound(options)
-    return _build("compressed_gp", forgetting_rate, own, options, admission=threshold)
+    return _build("compressed_gp", given, forgetting_rate, own, options, admission=threshold)
 
 
 def tv_cgp_ucb(
@@ -361,8 +368,8 @@ def tv_cgp_ucb(
         >>> optimizer.tell(trial, 0.7)
         >>> optimizer.recommend(context=torch.tensor([2.2]))
     """
-    own = _upper_bound(options)
-    return _build("tv_cgp_ucb", forgetting_rate, own, options, has_contexts=True)
+    given, own = {**options, "forgetting_rate": forgetting_rate}, _upper_bound(options)
+    return _build("tv_cgp_ucb", given, forgetting_rate, own, options, has_contexts=True)
 
 
 def cgp_ucb(**options: Unpack[ContextualGPOptions]) -> GPOptimizer:
@@ -371,7 +378,7 @@ def cgp_ucb(**options: Unpack[ContextualGPOptions]) -> GPOptimizer:
     Args:
         **options: Options of a model over action and context, :class:`ContextualGPOptions`.
     """
-    return _build("cgp_ucb", 0.0, _upper_bound(options), options, has_contexts=True)
+    return _build("cgp_ucb", options, 0.0, _upper_bound(options), options, has_contexts=True)
 
 
 def linear_ucb(
@@ -425,6 +432,8 @@ def linear_ucb(
     arms: Kernel = IdentityKernel() if shared_kernel is None else IdentityKernel() + shared_kernel
     noise_variance, beta = options.get("noise_variance"), options.get("beta")
     own = UCB(as_beta_schedule(1.0 if beta is None else beta))
+    all_given = {**options, "shared_kernel": shared_kernel}
+    all_given |= {"context_bounds": context_bounds, "contexts": contexts}
     given: ContextualGPOptions = {
         **options,
         "noise_variance": 1.0 if noise_variance is None else noise_variance,
@@ -433,7 +442,7 @@ def linear_ucb(
     if bounds is None:
         given["context_bounds"], given["contexts"] = context_bounds, contexts
         given["action_kernel"], given["context_kernel"] = arms, linear
-        return _build("linear_ucb", 0.0, own, given, has_contexts=True)
+        return _build("linear_ucb", all_given, 0.0, own, given, has_contexts=True)
     if contexts is not None or context_bounds is not None:
         raise ValueError(
             "Expected either bounds of the features of each arm, or choices and contexts. Got both."
@@ -452,7 +461,7 @@ def linear_ucb(
         raise ValueError("Expected categories among the bounds for shared_kernel. Got none.")
     else:
         given["covar_module"] = linear
-    return _build("linear_ucb", 0.0, own, given)
+    return _build("linear_ucb", all_given, 0.0, own, given)
 
 
 def bpe_delay(
@@ -511,6 +520,18 @@ def bpe_delay(
         generator=options.get("generator"),
         minimize=_minimizes(options),
         time_scale=_time_scale(options),
+        settings=Settings(
+            "bpe_delay",
+            {
+                **options,
+                "covar_module": covar_module,
+                "noise_variance": noise_variance,
+                "horizon": horizon,
+                "delta": delta,
+                "delay": delay,
+                "width": width,
+            },
+        ),
     )
 
 
@@ -539,11 +560,15 @@ def random_search(
         contexts=None if undeclared else make_search_space(context_bounds, contexts, "context"),
         minimize=_minimizes(options),
         time_scale=_time_scale(options),
+        settings=Settings(
+            "random_search", {**options, "context_bounds": context_bounds, "contexts": contexts}
+        ),
     )
 
 
 def _build(
     recipe: str,
+    all_given: Mapping[str, Any],
     forgetting_rate: float | None,
     own: Acquisition,
     options: ContextualGPOptions | GPOptions,
@@ -553,7 +578,8 @@ def _build(
     """Build an optimizer with a Gaussian process for each outcome, from a recipe and its options.
 
     Args:
-        recipe: Name of the recipe, for errors.
+        recipe: Name of the recipe.
+        all_given: All its arguments, as they were given.
         forgetting_rate: The drift.
         own: The recipe's own acquisition, which has ``beta``.
         options: The options given.
@@ -598,6 +624,7 @@ def _build(
         goals=goals,
         time_scale=_time_scale(given),
         failures=given.get("failures", "learn"),
+        settings=Settings(recipe, all_given),
     )
 
 

@@ -12,7 +12,7 @@ from tvbo import recipes
 from tvbo.kernels import TemporalDecayKernel, TemporalMaternKernel
 from tvbo.logs import PanelFit, fit_panel
 from tvbo.logs.forms import exponential
-from tvbo.logs.saved import SavedFitError, to_data
+from tvbo.serialize import SerializationError, to_data
 from tvbo.logs.season import PeriodicSeason, SegmentProfile, WorkweekSeason
 
 RATE, NOISE = 0.15, 0.05
@@ -447,7 +447,7 @@ def test_a_forged_file_is_refused(fit, place, value, tmp_path):
         inner = inner[name]
     inner[place[-1]] = value
     (tmp_path / "forged.json").write_text(json.dumps(content))
-    with pytest.raises(SavedFitError):
+    with pytest.raises(SerializationError):
         PanelFit.load(tmp_path / "forged.json")
 
 
@@ -456,7 +456,7 @@ def test_a_damaged_file_is_refused(fit, tmp_path):
     whole = (tmp_path / "fit.json").read_bytes()
     for content in (b"", whole[:500], whole[:-30], whole.replace(b"dynamics", b"dynamite")):
         (tmp_path / "damaged.json").write_bytes(content)
-        with pytest.raises(SavedFitError):
+        with pytest.raises(SerializationError):
             PanelFit.load(tmp_path / "damaged.json")
 
 

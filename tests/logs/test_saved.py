@@ -27,7 +27,7 @@ from tvbo.kernels import (
     TemporalMaternKernel,
 )
 from tvbo.logs import DriftFit, empirical_covariance, fit_drift
-from tvbo.logs.saved import SavedFitError, kernel_from_data, kernel_to_data
+from tvbo.serialize import SerializationError, kernel_from_data, kernel_to_data
 from tvbo.test_functions.drifting_gp import drifting_gp_log
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
@@ -86,7 +86,7 @@ def test_a_kernel_is_the_same_after_json(kernel, generator):
 
 
 def test_a_kernel_of_another_class_is_not_saved():
-    with pytest.raises(SavedFitError, match="CosineKernel"):
+    with pytest.raises(SerializationError, match="CosineKernel"):
         kernel_to_data(ScaleKernel(CosineKernel()))
 
 
@@ -134,14 +134,14 @@ def test_another_file_is_refused_in_words(fit, change, tmp_path):
     fit.save(tmp_path / "fit.json")
     content = json.loads((tmp_path / "fit.json").read_text())
     (tmp_path / "other.json").write_text(json.dumps({**content, **change}))
-    with pytest.raises(SavedFitError):
+    with pytest.raises(SerializationError):
         DriftFit.load(tmp_path / "other.json")
 
 
 @pytest.mark.parametrize("content", [b"\x80\x04.", b"[" * 100_000, b'{"format": NaN}', b"1e999"])
 def test_no_json_is_refused(content, tmp_path):
     (tmp_path / "fit.json").write_bytes(content)
-    with pytest.raises(SavedFitError):
+    with pytest.raises(SerializationError):
         DriftFit.load(tmp_path / "fit.json")
 
 
@@ -175,7 +175,7 @@ def test_odd_values_are_refused(fit, place, tmp_path):
         (tmp_path / "odd.json").write_text(json.dumps(content))
         try:
             loaded = DriftFit.load(tmp_path / "odd.json")
-        except SavedFitError:
+        except SerializationError:
             continue
         assert type(odd) in (int, float, list, type(None))
         loaded.save(tmp_path / "again.json")

@@ -25,8 +25,8 @@ from tvbo.logs.reading import TableError, read_panel
 from tvbo.logs.reading.files import CsvOptions
 from tvbo.logs.reading.log import LogTable
 from tvbo.logs.recommend import recommend as recommended
-from tvbo.logs.saved import to_data
 from tvbo.plotting import plot_drift_fit, plot_panel_fit, save_figure
+from tvbo.serialize import to_data
 
 KernelName = Literal["rbf", "matern"]
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 from botorch.exceptions.errors import ModelFittingError
 from torch import Generator
 
@@ -73,6 +75,36 @@ class Fitted:
     sets: HyperparameterSets | None = None
     at_bounds: tuple[AtBound, ...] = ()
     quadratics: Sequence[QuadraticModel | None] = ()
+
+    def to_data(self) -> dict[str, Any]:
+        """Return what was learned in types of JSON."""
+        sets = self.sets
+        return {
+            "modes": [None if each is None else each.tolist() for each in self.modes],
+            "chosen": self.chosen,
+            "newest": self.newest,
+            "sets": None if sets is None else sets.to_data(),
+            "at_bounds": [list(each) for each in self.at_bounds],
+            "quadratics": [
+                None if each is None else [each.hessian.tolist(), each.held.tolist()]
+                for each in self.quadratics
+            ],
+        }
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Fitted:
+        """Return what :meth:`to_data` described."""
+        return cls(
+            [None if each is None else np.array(each) for each in data["modes"]],
+            data["chosen"],
+            data["newest"],
+            None if data["sets"] is None else HyperparameterSets.from_data(data["sets"]),
+            tuple(AtBound(*each) for each in data["at_bounds"]),
+            [
+                None if each is None else QuadraticModel(np.array(each[0]), np.array(each[1], bool))
+                for each in data["quadratics"]
+            ],
+        )
 
     def fit(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -252,6 +252,27 @@ class ModelFitter:
         elif self.fitted.newest is None and isinstance(posteriors[0], LogPosterior):
             sets = posteriors[0].sets(posteriors[0].default[None])
             self.fitted = replace(self.fitted, sets=sets)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what was learned, as data."""
+        return {
+            "mean": self.transform.means.item(),
+            "deviation": self.transform.stdvs.item(),
+            "num_told_at_fit": self._num_told_at_fit,
+            "num_told_at_restart": self._num_told_at_restart,
+            "fitted": self.fitted.to_data(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over what :meth:`state_dict` returned."""
+        self.transform = standardizer(state["mean"], state["deviation"])
+        self._num_told_at_fit = state["num_told_at_fit"]
+        self._num_told_at_restart = state["num_told_at_restart"]
+        self.fitted = Fitted.from_data(state["fitted"])
+
+    def resume(self, observations: Observations) -> None:
+        """Take observations for the model by the hyperparameters that were learned before."""
+        self._observations, self._last_model = self.standardized(observations), None
 
     def posteriors(self, quadratics: Sequence[QuadraticModel | None] = ()) -> list[Posterior]:
         """Return the density of the hyperparameters by each form, of the last observations.

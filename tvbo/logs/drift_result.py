@@ -15,7 +15,8 @@ from tvbo.logs.dataset import DriftLog
 from tvbo.logs.forms import DriftComparison, describe, describe_kernel, in_time
 from tvbo.logs.maximize import LikelihoodMaximizer
 from tvbo.logs.profile import Profile, rates_at_noise
-from tvbo.logs.saved import SavedFit, to_data
+from tvbo.logs.saved import SavedFit
+from tvbo.serialize import to_data
 
 
 @dataclass(frozen=True, repr=False)

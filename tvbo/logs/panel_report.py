@@ -28,10 +28,11 @@ from tvbo.logs.panel_forms import CommonForm
 from tvbo.logs.panel_maximize import Maximum
 from tvbo.logs.panel_optimizer import PanelUCB
 from tvbo.logs.panel_play import Tuning
-from tvbo.logs.saved import SavedFit, to_data
+from tvbo.logs.saved import SavedFit
 from tvbo.logs.season import Season
 from tvbo.models.time_varying_gp import make_temporal_kernel
 from tvbo.quadratic_model import Array
+from tvbo.serialize import to_data
 
 SHORT = 20.0
 """Correlation times that a panel should span for its covariance to be known."""

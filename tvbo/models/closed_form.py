@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -181,6 +181,22 @@ class HyperparameterSets:
     noise: Tensor
     log_weights: Tensor
     shares: Tensor
+
+    def to_data(self) -> dict[str, Any]:
+        """Return the sets in types of JSON."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {n: v.tolist() if isinstance(v, Tensor) else v for n, v in values.items()}
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> HyperparameterSets:
+        """Return the sets that :meth:`to_data` described."""
+        names = ("kernel", "num_actions")
+        return cls(
+            **{
+                name: value if name in names else torch.tensor(value, dtype=torch.float64)
+                for name, value in data.items()
+            }
+        )
 
     @classmethod
     def of(cls, model: SingleTaskGP, noise_variance: float) -> HyperparameterSets | None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 from botorch.utils.sampling import draw_sobol_samples
-from torch import Generator, Tensor
+from torch import Tensor
 from torch.quasirandom import SobolEngine
 
-from tvbo.randomness import draw_seed
+from tvbo.randomness import generator_of
 from tvbo.spaces import FiniteSpace, MixedSpace
 from tvbo.spaces.search_space import SearchSpace
 
@@ -20,20 +20,20 @@ class SpaceFilling:
     values in whose share of [0, 1) the coordinates of the point are. In more columns than a Sobol
     sequence has, uniform draws.
 
-    The scrambling is seeded from the generator of the first call.
+    Attributes:
+        num_drawn: Number of points of the sequence that were drawn.
     """
 
     def __init__(self) -> None:
-        self._seed: int | None = None
-        self._num_drawn = 0
+        self.num_drawn = 0
 
-    def next(self, search_space: SearchSpace, tried: Tensor, generator: Generator) -> Tensor | None:
+    def next(self, search_space: SearchSpace, tried: Tensor, seed: int) -> Tensor | None:
         """Return the next action, ``1 x d``; None if all were tried.
 
         Args:
             search_space: The set of actions.
             tried: Observed and pending actions, ``n x d``.
-            generator: Source of randomness.
+            seed: Seed of the scrambling, the same in each call.
         """
         if isinstance(search_space, FiniteSpace):
             # Others may have been tried as well, where choices come with an ask.
@@ -43,14 +43,12 @@ class SpaceFilling:
         dim = search_space.dim
         if isinstance(search_space, MixedSpace):
             dim = len(search_space.parameters.varying)
+        self.num_drawn += 1
         if dim > SobolEngine.MAXDIM:
-            return search_space.sample(generator)
-        if self._seed is None:
-            self._seed = draw_seed(generator)
-        self._num_drawn += 1
+            return search_space.sample(generator_of(seed, self.num_drawn))
         # The points of the sequence do not depend on how many are drawn.
         cube = torch.tensor([[0.0], [1.0]], dtype=torch.float64).expand(2, dim)
-        point = draw_sobol_samples(cube, n=self._num_drawn, q=1, seed=self._seed)[-1]
+        point = draw_sobol_samples(cube, n=self.num_drawn, q=1, seed=seed)[-1]
         if isinstance(search_space, MixedSpace):
             return search_space.parameters.from_unit(point)
         lower, upper = search_space.bounds.unbind()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from numbers import Integral, Real
 from pathlib import Path
 from threading import RLock, current_thread
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self, overload
 
 import torch
@@ -22,15 +23,20 @@ from botorch.exceptions.errors import (
 )
 from torch import Generator, Tensor
 
-from tvbo.randomness import default_generator
+from tvbo.optimizers.event import (
+    Event,
+    Kind,
+    Record,
+    RecordedTrial,
+    Settings,
+    in_order,
+    trial_of,
+)
+from tvbo.randomness import default_generator, draw_seed, generator_of
 from tvbo.spaces import FiniteSpace, InputLayout
 from tvbo.spaces.labels import Context, Labels, Outcome, Time, TimeScale
 from tvbo.spaces.observations import Observations
 from tvbo.spaces.search_space import SearchSpace
-from tvbo.storage import JournalError
-from tvbo.storage.create import start_journal
-from tvbo.storage.event import Event, EventSink, Kind, Request
-from tvbo.storage.load import open_journal
 from tvbo.terminal import html_table
 from tvbo.trial import Ending, Trial, TrialError, TrialLog
 from tvbo.values import Named, Table, column, is_any_nan, shortened
@@ -53,23 +59,28 @@ class Optimizer(ABC):
     A trial is open from the ask until its outcome is observed, or it fails or expires. An optimizer
     takes one call at a time: from one thread, as :func:`tvbo.evaluation.run_async` does, or from
     several in turn. A call from another thread while one is under way is refused with a
-    ``RuntimeError``. As a context manager, it closes its journal. Copies of it, pickled ones too,
+    ``RuntimeError``. As a context manager, it closes its record. Copies of it, pickled ones too,
     are not recorded.
 
-    A rule of one's own defines ``_choose`` and ``_learn``.
+    A rule of one's own defines ``_choose`` and ``_learn``, which draw from ``self.generator``. For
+    each ask it is seeded from :attr:`seed` and the number of the trial, so that a choice depends on
+    what was observed, and on nothing that was drawn before.
 
     Args:
         search_space: The set of actions.
         layout: How the rows that the model sees are laid out; by default actions, the contexts
             that were declared, and time.
-        generator: Source of every random choice; default a fresh one with seed 0.
+        generator: Where the seed of every random choice is drawn from, or the seed itself; default
+            a fresh one with seed 0.
         contexts: The contexts to expect; None where there are none. They may be declared and yet
             have no place in ``layout``: then each trial has its context, and the model ignores it.
         minimize: Whether smaller outcomes are better.
         time_scale: The unit of timestamps; None where times are numbers.
         outcome_names: Names of the outcomes; empty for one without a name.
+        settings: The recipe that built it; None where it was built by hand.
 
     Attributes:
+        seed: Seed of every random choice; it may be set before the first ask.
         labels: Names of parameters and outcomes, and the unit of time.
         trial_log: How many trials ended and how, and why the newest of them were lost.
 
@@ -77,32 +88,36 @@ class Optimizer(ABC):
         BotorchTensorDimensionError: if ``layout`` does not fit the search space or the contexts.
     """
 
-    _event_sink = EventSink()
-    _takes_numbers: bool = False
-    """Whether times are numbers even if there is a unit: a replay repeats calls as recorded."""
+    _record: Record | None = None
+    """Where its changes are recorded."""
     _takes_requests: bool = False
     """Whether it can choose a batch, or among some actions."""
     failures: str = "learn"
     """``"nan"`` if a trial whose outcome is NaN fails."""
     _listeners: tuple[dict[str, Callable[..., object] | None], ...] = ()
-    _queued_events: list[Event] | None = None
-    """Events of a transaction that is under way, to be announced when it has taken effect."""
+    _events: list[Event] | None = None
+    """Events of the change that is under way, announced when it is complete and on disk."""
 
     def __init__(
         self,
         search_space: SearchSpace,
         layout: InputLayout | None = None,
-        generator: Generator | None = None,
+        generator: Generator | int | None = None,
         contexts: SearchSpace | None = None,
         minimize: bool = False,
         time_scale: TimeScale | None = None,
         outcome_names: Sequence[str] = (),
+        settings: Settings | None = None,
     ):
         num_contexts = 0 if contexts is None else contexts.dim
         self.search_space = search_space
         self.contexts = contexts
         self.layout = layout or InputLayout(search_space.dim, num_contexts)
-        self.generator = default_generator(generator)
+        if not isinstance(generator, int):
+            generator = draw_seed(default_generator(generator))
+        self.seed = generator
+        self.generator = generator_of(self.seed, 0)
+        self.settings = settings
         self.minimize = minimize
         # What each outcome is multiplied by, so that larger is better, ``m``.
         self._signs = torch.tensor([-1.0 if minimize else 1.0], dtype=torch.float64)
@@ -224,18 +239,14 @@ class Optimizer(ABC):
             UnsupportedError: if ``q`` or ``choices`` are given to a rule that chooses one action
                 among all, or a batch is asked of one for which pending trials do not count.
         """
-        with self._one_call("ask"):
+        with self._change("ask"):
             one_of_all = q is None and choices is None
             request = None if one_of_all else self._read_request(q, choices, key)
             if key is not None and (known := self._asked_with(key, context, request)) is not None:
                 return known
             self._check_can_ask()
             t = self._time_to_ask(t)
-            context = self._check_context(context)
-            # A batch is recorded as a whole or not at all.
-            together = nullcontext() if q is None else self._recorded()
-            with self._invalidated_on_error(), together:
-                trials = self._ask_for(request, t, context, key)
+            trials = self._ask_for(request, t, self._check_context(context), key)
             return trials[0] if q is None else trials
 
     def _ask_for(
@@ -243,14 +254,14 @@ class Optimizer(ABC):
     ) -> tuple[Trial, ...]:
         """Choose actions and open their trials."""
         round_number, space, q = self._num_asked + 1, self.search_space, 1
-        before: list[Event] = []
         if request is not None:
-            space, q, before = self._space_of(request.choices), request.q or 1, [request.event]
+            space, q = self._space_of(request.choices), request.q or 1
         trials: list[Trial] = []
+        began = perf_counter()
         try:
             while len(trials) < q:
+                self._start_ask(self._num_trials + 1)
                 X = self._choose(space, q - len(trials), t, context)
-                X = self._event_sink.reconcile(X)
                 new = []
                 for x in X.split(1):
                     self._num_trials += 1
@@ -259,25 +270,33 @@ class Optimizer(ABC):
                         self._num_trials, x, t, context, labels=self.labels, key=key, choice=choice
                     )
                     new.append(self._judge(trial))
-                asks = [Event.of("ask", trial, reason=key or "") for trial in new]
-                with self._recorded(*before, *self._refits(), *asks):
-                    self._num_asked = round_number
-                    for trial in new:
-                        if key is not None:
-                            self._by_key[key] = trial if trial.skipped else trial.id
-                        if not trial.skipped:
-                            self._asked_at[trial.id] = t
-                            self._open_trial(trial)
-                before = []
+                self._num_asked = round_number
+                asked = [self._asked(trial, perf_counter() - began) for trial in new]
+                self._add(*self._refits(), *asked)
+                for trial in new:
+                    if key is not None:
+                        self._by_key[key] = trial if trial.skipped else trial.id
+                    if not trial.skipped:
+                        self._asked_at[trial.id] = t
+                        self._open_trial(trial)
                 trials += new
         except BaseException:
-            # The caller never gets these trials of a batch. With a journal it was never written,
-            # and the optimizer cannot be used any more.
-            for trial in trials if type(self._event_sink) is EventSink else ():
+            # The caller never gets these trials of a batch. A record never has them either.
+            for trial in trials if self._record is None else ():
                 if not trial.skipped:
                     self.expire(trial, "the ask for its batch was interrupted")
             raise
         return tuple(trials)
+
+    def _asked(self, trial: Trial, seconds: float) -> Event:
+        """Return the event of an ask, with what a record of it has."""
+        if self._record is None:
+            return Event("ask", trial)
+        reason = "" if trial.informative else self.trial_log.newest[-1].reason
+        predicted = {**self._predicted(trial), "seconds": seconds}
+        return Event(
+            "ask", trial, self._num_asked, (), (), reason, None, self._dropped(), predicted
+        )
 
     def attach(self, X: Tensor | Named, t: Time, context: Context | None = None) -> Trial:
         """Open a trial with an action of the caller's choice, such as a row of a log.
@@ -293,7 +312,7 @@ class Optimizer(ABC):
             BotorchTensorDimensionError: if a shape does not fit, or a declared context is missing:
                 an outcome seen in no known context cannot be compared with others.
         """
-        with self._one_call("attach"):
+        with self._change("attach"):
             trial = self._read_trial(self._num_trials + 1, X, t, context)
             self._attach(trial)
             return trial
@@ -323,7 +342,7 @@ class Optimizer(ABC):
             InputDataError: if a column is missing or a cell empty, or as :meth:`attach` and
                 :meth:`tell`, with the row; nothing changes.
         """
-        with self._one_call("attach_frame"):
+        with self._change("attach_frame"):
             X: Sequence[Any] = self.search_space.rows_of(table)
             contexts: Sequence[Any] = [None] * len(table)
             if self.contexts is not None:
@@ -357,7 +376,7 @@ class Optimizer(ABC):
                 beyond 1e60, or negative. Nothing changes, and the trial stays open.
             BotorchTensorDimensionError: if ``Y`` or ``Yvar`` is not one number for each outcome.
         """
-        with self._one_call("tell"):
+        with self._change("tell"):
             trial = self._find(trial)
             if self.failures == "nan" and is_any_nan(Y):
                 return self.fail(trial, f"its outcome is {Y}")
@@ -366,13 +385,9 @@ class Optimizer(ABC):
             # In the caller's units.
             values = tuple((self._signs * observation.Y).flatten().tolist())
             noise = () if observation.Yvar is None else tuple(observation.Yvar.flatten().tolist())
-            with self._recorded(Event.of("tell", trial, values, noise)):
-                self._learn(trial, observation)
-                del self._open[trial.id]
-                self._asked_at.pop(trial.id, None)
-                self._newest_observed = max(self._newest_observed, (trial.t, trial.id))
-                self.trial_log.num_told += 1
-                self._failing = []
+            self._learn(trial, observation)
+            self._note_outcome(trial)
+            self._add(Event("tell", trial, Y=values, Yvar=noise))
 
     def tell_frame(
         self,
@@ -399,7 +414,7 @@ class Optimizer(ABC):
                 with the row; nothing changes.
             TrialError: as :meth:`tell`, with the row; nothing changes.
         """
-        with self._one_call("tell_frame"):
+        with self._change("tell_frame"):
             rows: dict[int, tuple[Trial, Outcome, Outcome | None]] = {}
             cells = column(table, trial), self.labels.outcomes_of(table, outcome, variance)
             for label, number, (Y, Yvar) in zip(table.index, *cells, strict=True):
@@ -441,7 +456,7 @@ class Optimizer(ABC):
             TrialError: as :meth:`tell`.
             TypeError: if the reason is not a string.
         """
-        with self._one_call("fail"):
+        with self._change("fail"):
             self._warn_of_failures(self._lose(trial, "fail", "failed", reason))
 
     def expire(self, trial: Trial | int, reason: str = "past its deadline") -> None:
@@ -457,7 +472,7 @@ class Optimizer(ABC):
             TrialError: as :meth:`tell`.
             TypeError: if the reason is not a string.
         """
-        with self._one_call("expire"):
+        with self._change("expire"):
             self._lose(trial, "expire", "expired", reason)
 
     def expire_overdue(self, t: Time, max_delay: float | timedelta) -> tuple[Trial, ...]:
@@ -474,7 +489,7 @@ class Optimizer(ABC):
             InputDataError: if ``t`` is not finite.
             ValueError: if ``max_delay`` is negative or NaN.
         """
-        with self._one_call("expire_overdue"):
+        with self._change("expire_overdue"):
             now, longest = self._number(t), self.labels.span(max_delay)
             if not longest >= 0:
                 raise ValueError(f"Expected max_delay >= 0, in units of time. Got {max_delay}.")
@@ -486,64 +501,58 @@ class Optimizer(ABC):
                 )
             return overdue
 
-    def record(self, path: str | Path) -> None:
-        """Start a journal: from now on every change is on disk before it takes effect.
+    def record(self, url: str | Path) -> None:
+        """Record the run: from now on a change is on disk when the call that makes it returns.
 
         Args:
-            path: A file that does not exist yet.
+            url: A file that does not exist yet, or the URL of an empty database, as SQLAlchemy
+                writes it, such as ``postgresql+psycopg://host/name``.
 
         Raises:
-            tvbo.storage.JournalError: if the file exists, this optimizer is recorded already, or
-                something in it cannot be pickled, such as a lambda.
+            tvbo.storage.StorageError: if the file exists or the database is not empty, this
+                optimizer is recorded already, or it has trials.
         """
+        from tvbo.storage.record import create
+
         with self._one_call("record"):
-            start_journal(self, path)
+            self._record = create(self, url)
 
     @classmethod
     def open(
         cls,
-        path: str | Path,
+        url: str | Path,
         *,
         like: Self | None = None,
         read_only: bool = False,
-        progress: bool = True,
-        wait: float = 0.0,
+        wait: float = 60.0,
     ) -> Self:
-        """Continue a journaled run: the same next suggestion, open trials still open.
+        """Continue a recorded run: the same next suggestion, open trials still open.
 
-        Without ``like``, all classes and functions are used that the journal names, which can run
-        any code: open only your own files this way. With ``like``, only those of the libraries, and
-        those that it holds.
+        Several processes may have one run open, on several machines where it is in a database that
+        these share. Each call takes in first what others have changed.
 
         Args:
-            path: The journal.
-            like: An optimizer with the run's settings. A journal of another problem, other
-                settings or another seed is refused. ``like`` is copied, not modified.
-            read_only: Write nothing, and return what can be read of a damaged journal. The
-                optimizer is not recorded; ``record`` starts a new journal.
-            progress: Show a progress bar on stderr where a replay takes longer than some seconds.
-            wait: Seconds to wait for another process that has it open for writing.
-
-        Warns:
-            tvbo.storage.DamagedJournalWarning: if ``read_only`` and only a part could be read.
+            url: The file, or the URL of the database.
+            like: An optimizer with the run's settings and without trials, which is copied. It is
+                needed where these are objects of your own, or it was built by hand; a run of other
+                settings is refused. No code is run that the record names.
+            read_only: Change nothing; the optimizer is not recorded.
+            wait: Seconds to wait where others are at work on the run, or the database is away.
 
         Raises:
-            tvbo.storage.JournalError: if the file is no journal, is damaged, is of another problem,
-                class or version, is in use, or a recorded call is no longer possible.
+            tvbo.storage.StorageError: if there is no run, it is damaged, of another version, class
+                or other settings, or holds objects that ``like`` has to give.
         """
-        optimizer = open_journal(path, like, read_only, progress, wait)
-        if not isinstance(optimizer, cls):
-            optimizer.close()
-            raise JournalError(
-                f"Expected a journal of a {cls.__name__}. Got {path}, of a "
-                f"{type(optimizer).__name__}: open it by Optimizer.open."
-            )
+        from tvbo.storage.record import open_run
+
+        optimizer, optimizer._record = open_run(url, cls, like, read_only, wait)
         return optimizer
 
     def close(self) -> None:
-        """Close the journal, if there is one; this optimizer can then change no more."""
-        with self._one_call("close"):
-            self._event_sink.close()
+        """Close the record, if there is one; this optimizer can then change no more."""
+        with self._locked("close"):
+            if self._record is not None:
+                self._record.close()
 
     def __enter__(self) -> Self:
         return self
@@ -552,8 +561,8 @@ class Optimizer(ABC):
         self.close()
 
     def __getstate__(self) -> dict[str, object]:
-        # An open file, a lock and functions of this process.
-        of_process = ("_event_sink", "_lock", "_listeners", "_queued_events", "_takes_numbers")
+        # A record, a lock and functions of this process.
+        of_process = ("_record", "_lock", "_listeners", "_events")
         return {name: value for name, value in vars(self).items() if name not in of_process}
 
     def __setstate__(self, state: dict[str, object]) -> None:
@@ -570,7 +579,7 @@ class Optimizer(ABC):
         """Have functions called after each change, when it has taken effect and is on disk.
 
         What they raise is logged as an error, and stops nothing. Copies of the optimizer, and one
-        opened from its journal, have no listeners. Each change is also logged to
+        opened from its record, have no listeners. Each change is also logged to
         ``"tvbo.optimizers"``, a line at level INFO.
 
         Args:
@@ -616,8 +625,88 @@ class Optimizer(ABC):
         self._open[trial.id] = trial
 
     def _refits(self) -> list[Event]:
-        """Return the hyperparameters fitted in this ask, as events of the journal."""
+        """Return the hyperparameters fitted in this ask, as events."""
         return []
+
+    def _next_generator(self) -> Generator:
+        """Return a generator as the next ask has it."""
+        return generator_of(self.seed, self._num_trials + 1)
+
+    def _start_ask(self, number: int) -> None:
+        """Begin the ask for a trial, before its action is chosen.
+
+        Args:
+            number: Number of the trial.
+        """
+        self.generator = generator_of(self.seed, number)
+
+    def _dropped(self) -> Sequence[Sequence[int]]:
+        """Return the trials whose observations this ask discarded, of each outcome."""
+        return ()
+
+    def _predicted(self, trial: Trial) -> Mapping[str, Any]:
+        """Return what the model predicted of a trial that is about to be opened, as data."""
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what its trials do not tell of its state, as data; of most rules nothing."""
+        return {}
+
+    def _load(self, trials: Sequence[RecordedTrial], state: Mapping[str, Any]) -> bool:
+        """Take over the state after some trials, without making their changes one by one.
+
+        Args:
+            trials: The trials of a run.
+            state: Its :meth:`state_dict`.
+
+        Returns:
+            Whether that is done; else ``_open_trial``, ``_learn`` and ``_forget`` are called for
+            each change.
+        """
+        return False
+
+    def restore(
+        self, blank: Optimizer, trials: Sequence[RecordedTrial], state: Mapping[str, Any]
+    ) -> None:
+        """Take over the trials of a record in place of those known so far.
+
+        Args:
+            blank: A copy of this optimizer before its first trial, whose parts it takes.
+            trials: All trials of the run.
+            state: Its :meth:`state_dict` after the newest change.
+        """
+        vars(self).update(blank.__getstate__())
+        is_loaded = self._load(trials, state)
+        for recorded, ends in in_order(trials):
+            number, needs_trial = recorded.id, not is_loaded or recorded.ended is None
+            if not ends:
+                self._num_trials = number
+                is_asked = recorded.round is not None
+                if is_asked and not is_loaded:
+                    self._start_ask(number)
+                self._num_asked = recorded.round or self._num_asked
+                is_skipped = recorded.state == "skipped"
+                if recorded.key is not None:
+                    skipped = trial_of(recorded, self.labels) if is_skipped else number
+                    self._by_key[recorded.key] = skipped
+                if not recorded.informative:
+                    ending: Ending = "skipped" if is_skipped else "discarded"
+                    self.trial_log.add(trial_of(recorded, self.labels), ending, recorded.reason)
+                if is_skipped:
+                    continue
+                if is_asked:
+                    self._asked_at[number] = recorded.t
+                if needs_trial:
+                    self._open_trial(trial_of(recorded, self.labels))
+                continue
+            trial = None if is_loaded else self._open[number]
+            if recorded.state == "told":
+                if trial is not None:
+                    self._learn(trial, self._observation(trial, recorded.Y, recorded.Yvar or None))
+                self._note_outcome(trial or recorded)
+            else:
+                trial = trial or trial_of(recorded, self.labels)
+                self._note_loss(trial, recorded.state, recorded.reason, is_loaded)
 
     def _check_can_ask(self) -> None:  # noqa: B027  # Few rules need it.
         """Raise if no further ask is planned for."""
@@ -639,29 +728,44 @@ class Optimizer(ABC):
 
     def _attach(self, trial: Trial) -> None:
         """Open a trial of the caller's."""
-        with self._invalidated_on_error():
-            self._num_trials += 1
-            with self._recorded(Event.of("attach", trial)):
-                self._open_trial(trial)
+        self._num_trials += 1
+        self._open_trial(trial)
+        self._add(Event("attach", trial))
 
     def _tell_together(self, rows: Collection[tuple[Trial, Outcome, Outcome | None]]) -> int:
         """Record checked outcomes of trials, attached if they are not open; return how many."""
-        with self._recorded():
-            for trial, Y, Yvar in rows:
-                if trial.id not in self._open:
-                    self._attach(trial)
-                self.tell(trial, Y, Yvar)
+        for trial, Y, Yvar in rows:
+            if trial.id not in self._open:
+                self._attach(trial)
+            self.tell(trial, Y, Yvar)
         return len(rows)
 
     def _lose(self, trial: Trial | int, call: Kind, ending: Ending, reason: str) -> Trial:
         """Close a trial that has no outcome, and return it."""
         trial, reason = self._find(trial), _as_text(reason)
-        with self._recorded(Event.of(call, trial, reason=reason)):
-            del self._open[trial.id]
-            self._asked_at.pop(trial.id, None)
-            self._forget(trial)
-            self.trial_log.add(trial, ending, reason)
+        self._note_loss(trial, ending, reason)
+        self._add(Event(call, trial, reason=reason))
         return trial
+
+    def _note_outcome(self, trial: Trial | RecordedTrial) -> None:
+        """Close a trial whose outcome was learned."""
+        self._open.pop(trial.id, None)
+        self._asked_at.pop(trial.id, None)
+        self._newest_observed = max(self._newest_observed, (trial.t, trial.id))
+        self.trial_log.num_told += 1
+        self._failing = []
+
+    def _note_loss(
+        self, trial: Trial, ending: Ending, reason: str, is_forgotten: bool = False
+    ) -> None:
+        """Close a trial that has no outcome."""
+        self._open.pop(trial.id, None)
+        self._asked_at.pop(trial.id, None)
+        if not is_forgotten:
+            self._forget(trial)
+        self.trial_log.add(trial, ending, reason)
+        if ending == "failed":
+            self._failing = [*self._failing, trial.X][-FAILURES_IN_A_ROW:]
 
     def _find(self, trial: Trial | int) -> Trial:
         """Return the open trial that a trial or its id stands for.
@@ -692,7 +796,6 @@ class Optimizer(ABC):
 
     def _warn_of_failures(self, trial: Trial) -> None:
         """Log a warning after some failures in a row, of actions that are alike."""
-        self._failing = [*self._failing, trial.X][-FAILURES_IN_A_ROW:]
         X, bounds = torch.cat(self._failing), self.search_space.bounds
         width = X.amax(dim=0) - X.amin(dim=0)
         if len(X) == FAILURES_IN_A_ROW and bool((width <= 0.1 * (bounds[1] - bounds[0])).all()):
@@ -784,7 +887,7 @@ class Optimizer(ABC):
 
     def _number(self, t: Any) -> float:
         """Return a checked time as a number; with a unit of time, it must be a timestamp."""
-        if self.time_scale is not None and isinstance(t, Real) and not self._takes_numbers:
+        if self.time_scale is not None and isinstance(t, Real):
             raise InputDataError(
                 f"Expected a timestamp for t, since time_unit was given. Got {t!r}."
             )
@@ -816,7 +919,7 @@ class Optimizer(ABC):
     # One call at a time, and its record.
 
     @contextmanager
-    def _one_call(self, call: str) -> Iterator[None]:
+    def _locked(self, call: str) -> Iterator[None]:
         """Raise ``RuntimeError`` while another thread is in a call, which may contain others."""
         if not self._lock.acquire(blocking=False):
             raise RuntimeError(
@@ -830,33 +933,36 @@ class Optimizer(ABC):
             self._lock.release()
 
     @contextmanager
-    def _invalidated_on_error(self) -> Iterator[None]:
-        """Invalidate the journal if the body raises, which may have drawn random numbers."""
-        self._event_sink.check()
-        try:
+    def _one_call(self, call: str) -> Iterator[None]:
+        """Have the body read the optimizer as the newest change has left it."""
+        with self._locked(call):
+            if self._record is not None and self._events is None:
+                self._record.refresh(self)
             yield
-        except BaseException as error:
-            self._event_sink.invalidate(f"{type(error).__name__}: {error}")
-            raise
 
     @contextmanager
-    def _recorded(self, *events: Event) -> Iterator[None]:
-        """Record events, which the body makes take effect, and announce them.
+    def _change(self, call: str) -> Iterator[None]:
+        """Have the body make a change that is recorded as a whole or not at all, and announce it.
 
-        Calls within the body are recorded together with them, or none at all.
+        Calls within the body are part of its change.
         """
-        is_part = self._queued_events is not None
-        queue: list[Event] = [] if self._queued_events is None else self._queued_events
-        self._queued_events = queue
-        try:
-            with self._event_sink.transaction(*events):
+        with self._locked(call):
+            if self._events is not None:
                 yield
-            queue += events
-        finally:
-            if not is_part:
-                self._queued_events = None
-        if not is_part:
-            self._announce(*queue)
+                return
+            self._events = events = []
+            record = self._record
+            try:
+                with nullcontext() if record is None else record.transaction(self, events):
+                    yield
+            finally:
+                self._events = None
+            self._announce(*events)
+
+    def _add(self, *events: Event) -> None:
+        """Add events to the change under way."""
+        assert self._events is not None
+        self._events += events
 
     def _announce(self, *events: Event) -> None:
         """Log events that have taken effect, and call the listeners."""
@@ -868,6 +974,26 @@ class Optimizer(ABC):
                     event.notify(listener.get(event.kind))
                 except Exception:  # Any error: the change has been made.
                     logger.exception("A listener failed. The change stands: %s", event)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What an ask is for, where it is for a batch of actions, or for one of some choices.
+
+    Args:
+        q: Number of actions that are chosen together; None is one action.
+        choices: Actions that can be chosen, ``n x d``; None is the whole search space.
+    """
+
+    q: int | None = None
+    choices: Tensor | None = None
+
+    def place(self, X: Tensor) -> int | None:
+        """Return the first row of an action, ``1 x d``, among the choices; None if none is it."""
+        if self.choices is None:
+            return None
+        equal = (self.choices == X).all(dim=-1)
+        return int(equal.to(torch.uint8).argmax()) if equal.any() else None
 
 
 def _as_text(reason: str) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError
@@ -16,23 +16,25 @@ from tvbo.acquisition import UCB, Acquisition, AtPresent, ConstantBeta, Goals, T
 from tvbo.acquisition.allowed import Feasibility, acquisition_of, allowed
 from tvbo.acquisition.success import SuccessModel
 from tvbo.acquisition.thompson import DrawnValues
+from tvbo.fit.drift import describe_form, half_life
 from tvbo.fit.drift_estimate import DriftEstimate, estimate_drift
+from tvbo.fit.hyperparameters import read_hyperparameters
+from tvbo.fit.model_fitter import RefitNever
 from tvbo.models.scale import StandardizedModel, standardized
 from tvbo.optim.maximize import maximize
 from tvbo.optim.space_filling import SpaceFilling
 from tvbo.optimizers.base import Optimizer
+from tvbo.optimizers.event import Event, RecordedTrial, Settings, in_order
 from tvbo.optimizers.outcome_model import OutcomeModel
 from tvbo.optimizers.pareto import pareto_actions
 from tvbo.optimizers.pending import Hallucinate, Pending
 from tvbo.optimizers.posterior_state import PosteriorState
-from tvbo.randomness import copy_of
 from tvbo.recommendation import Policy, Recommendation
 from tvbo.retention import Retention
 from tvbo.spaces import AskContext, FiniteSpace
 from tvbo.spaces.labels import OUTCOME, Context, Time, TimeScale
 from tvbo.spaces.observations import Observations
 from tvbo.spaces.search_space import SearchSpace
-from tvbo.storage.event import Event
 from tvbo.threads import threads_for
 from tvbo.trial import Trial
 from tvbo.values import Table
@@ -73,7 +75,8 @@ class GPOptimizer(Optimizer):
         outcome_models: The model of each outcome, the objectives first; they have one layout.
         acquisition: Builds the acquisition function: :class:`tvbo.acquisition.UCB`, or any function
             of a model and a :class:`tvbo.spaces.AskContext` to a BoTorch acquisition.
-        generator: Source of every random choice; default a fresh one with seed 0.
+        generator: Where the seed of every random choice is drawn from, or the seed itself; default
+            a fresh one with seed 0.
         contexts: The contexts to expect; None where there are none.
         pending: What stands in for the outcomes of pending trials; default
             :class:`tvbo.optimizers.Hallucinate`, which changes nothing while none is pending. The
@@ -85,6 +88,7 @@ class GPOptimizer(Optimizer):
         time_scale: The unit of timestamps; None where times are numbers.
         failures: ``"learn"``, the default, or ``"ignore"``: whether trials that fail or expire tell
             where others would; or ``"nan"``: they do, and a trial whose outcome is NaN fails.
+        settings: As of :class:`Optimizer`.
 
     Attributes:
         outcome_models: The model of each outcome.
@@ -104,13 +108,14 @@ class GPOptimizer(Optimizer):
         search_space: SearchSpace,
         outcome_models: Sequence[OutcomeModel],
         acquisition: Acquisition,
-        generator: Generator | None = None,
+        generator: Generator | int | None = None,
         contexts: SearchSpace | None = None,
         pending: Pending | None = None,
         initial: int = 0,
         goals: Goals | None = None,
         time_scale: TimeScale | None = None,
         failures: Failures = "learn",
+        settings: Settings | None = None,
     ):
         self.goals = Goals.of() if goals is None else goals
         names = self.goals.names
@@ -126,6 +131,7 @@ class GPOptimizer(Optimizer):
             minimize=names[0] in self.goals.minimized,
             time_scale=time_scale,
             outcome_names=() if names == (OUTCOME,) else names,
+            settings=settings,
         )
         self._signs = self.goals.signs
         if pending is not None and not isinstance(pending, Pending):
@@ -298,7 +304,7 @@ class GPOptimizer(Optimizer):
             raise ValueError(f"Expected one of {', '.join(self.goals.names)}. Got {outcome!r}.")
         with self._one_call("drift"):
             place = 0 if outcome is None else self.goals.names.index(outcome)
-            fitter = self.outcome_models[place].fitter_at(self._present[0], self.generator)
+            fitter = self.outcome_models[place].fitter_at(self._present[0], self._next_generator())
         return estimate_drift(fitter, None if self.time_scale is None else self.time_scale.unit)
 
     def _choose(
@@ -344,7 +350,7 @@ class GPOptimizer(Optimizer):
         failed = self._ended.X[self._ended.Y.squeeze(-1) == 0]
         tried = torch.cat([held.X[:, :d], failed[:, :d], *(each.X for each in self.open_trials)])
         for _ in range(MAX_STARTS):
-            X = self._space_filling.next(search_space, tried, self.generator)
+            X = self._space_filling.next(search_space, tried, self.seed)
             if X is None or self._success is None:
                 break
             tried = torch.cat([tried, X])
@@ -396,8 +402,8 @@ class GPOptimizer(Optimizer):
         now, space = self._time_of(t), self._space_of(choices)
         self._success = self._success_at(now)
         for each in self.outcome_models:
-            each.look_at(now, self.generator)
-        return self._ask_context(now, context, space, copy_of(self.generator))
+            each.look_at(now, self._next_generator())
+        return self._ask_context(now, context, space, self._next_generator())
 
     def _best(self, present: AskContext) -> Recommendation:
         if self.goals.num_objectives > 1:
@@ -405,12 +411,12 @@ class GPOptimizer(Optimizer):
                 "Expected one objective: of several, front() returns the best compromises. Got "
                 f"{', '.join(self.goals.names[: self.goals.num_objectives])}."
             )
-        present = replace(present, generator=copy_of(self.generator))
+        present = replace(present, generator=self._next_generator())
         # The posterior mean, which has a closed form where the upper bound has one.
         acq_function = UCB(ConstantBeta(0.0))(self._newest[0].model, present)
         acq_function = allowed(acq_function, self._feasibility, present)
         assert present.search_space is not None
-        X = maximize(acq_function, present.search_space, present, copy_of(self.generator))
+        X = maximize(acq_function, present.search_space, present, self._next_generator())
         return self._outlook(X, present)
 
     def _outlook(self, X: Tensor, present: AskContext) -> Recommendation:
@@ -474,6 +480,65 @@ class GPOptimizer(Optimizer):
         """Note that a trial has ended, 1 with success."""
         ended = Observations(self._row(trial), torch.tensor([[success]], dtype=torch.float64))
         self._ended = self._ended.append(ended)[-MAX_ENDED:]
+
+    def _dropped(self) -> Sequence[Sequence[int]]:
+        return [each.dropped for each in self.outcome_models]
+
+    def _predicted(self, trial: Trial) -> Mapping[str, Any]:
+        model = self.outcome_models[0]
+        state, row = model.posterior_state, self._row(trial)
+        fitted, dense = state.fitter.fitted, state.dense
+        mean, variance = state.predict(row)
+        names = self.labels.feature_names(self.layout.num_actions, self.layout.num_contexts)
+        return {
+            "mean": self._signs[0].item() * mean,
+            "variance": variance,
+            "noise_variance": state.outcome_noise(model.observations),
+            "is_fitted": isinstance(state.fitter.refit, RefitNever) or fitted.newest is not None,
+            "model_size": len(model.observations),
+            "hyperparameters": read_hyperparameters(dense, names, row),
+            "form": describe_form(dense.temporal_kernels),
+            "half_life": half_life(dense.temporal_kernels),
+            "at_bounds": [list(each) for each in fitted.at_bounds],
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what was learned: of each outcome hyperparameters, and what retention knows."""
+        models = [each.state_dict() for each in self.outcome_models]
+        return {"num_drawn": self._space_filling.num_drawn, "outcome_models": models}
+
+    def _load(self, trials: Sequence[RecordedTrial], state: Mapping[str, Any]) -> bool:
+        if not state:
+            return not trials
+        self._space_filling.num_drawn = state["num_drawn"]
+        ended = [each for each, ends in in_order(trials) if ends]
+        newest = max(((each.t, each.id) for each in ended if each.Y), default=(-math.inf, 0))
+        known = [each for each in ended if each.Y and each.informative]
+        for place, model in enumerate(self.outcome_models):
+            asks = [(each.t, set(each.dropped[place])) for each in trials if each.dropped]
+            model.load(known, self._observed(known, place), asks, newest[0])
+            model.load_state_dict(state["outcome_models"][place])
+        ended = ended[-MAX_ENDED:]
+        success = [[1.0 if each.Y else 0.0] for each in ended]
+        self._ended = Observations(
+            self._rows_of(ended), torch.tensor(success, dtype=torch.float64).view(-1, 1)
+        )
+        return True
+
+    def _observed(self, trials: Sequence[RecordedTrial], place: int) -> Observations:
+        """Return the observations of an outcome that trials have brought."""
+        Y = torch.tensor([[each.Y[place]] for each in trials], dtype=torch.float64).view(-1, 1)
+        noise = [[each.Yvar[place]] for each in trials if each.Yvar]
+        Yvar = torch.tensor(noise, dtype=torch.float64) if noise else None
+        return Observations(self._rows_of(trials), self._signs[place] * Y, Yvar)
+
+    def _rows_of(self, trials: Sequence[RecordedTrial]) -> Tensor:
+        """Return the rows of trials, ``n x d``."""
+        rows = [
+            (*each.X, *(each.context or () if self.layout.num_contexts else ()), each.t)
+            for each in trials
+        ]
+        return torch.tensor(rows, dtype=torch.float64).view(-1, self.layout.num_columns)
 
     def _refits(self) -> list[Event]:
         events = []

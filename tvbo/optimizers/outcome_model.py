@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Mapping, Sequence
 from copy import copy, deepcopy
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import reduce
+from itertools import compress
+from typing import Any
 
 import torch
 from botorch.exceptions.errors import InputDataError
@@ -14,6 +17,7 @@ from torch import Generator, Tensor
 
 from tvbo.fit.model_fitter import ModelFitter, RefitNever
 from tvbo.models.scale import StandardizedModel
+from tvbo.optimizers.event import RecordedTrial
 from tvbo.optimizers.pending import IgnorePending, Pending
 from tvbo.optimizers.posterior_state import PosteriorState
 from tvbo.randomness import copy_of
@@ -41,6 +45,7 @@ class OutcomeModel:
         layout: Layout of the rows.
         observations: The observations held, with their outcomes as observed.
         num_told: Number of outcomes that entered so far, kept since or not.
+        dropped: Numbers of the trials whose observations the newest ask discarded.
         newest: The posterior behind the newest ask or recommendation; None before the first.
 
     Raises:
@@ -66,7 +71,10 @@ class OutcomeModel:
         self.newest: StandardizedModel | None = None
         # Observations that were discarded for asks from which nothing was observed yet, with the
         # times of these asks.
-        self._set_aside: tuple[tuple[float, Observations], ...] = ()
+        self._set_aside: tuple[tuple[float, Observations, tuple[int, ...]], ...] = ()
+        # Numbers of the trials of the observations.
+        self._trials: tuple[int, ...] = ()
+        self.dropped: tuple[int, ...] = ()
         self._predictions: dict[int, Prediction] = {}
         # Outcomes below it are winsorized in the posterior.
         self._cutoff = -math.inf
@@ -82,18 +90,24 @@ class OutcomeModel:
             t: The time of an ask.
             newest_told: The time of the newest outcome.
         """
+        self.dropped = ()
         held = self._held(t)
         if len(held) > len(self.observations):
             self.posterior_state.restart()
             self.observations = held
+            again = [trials for later, _, trials in self._set_aside if later > t]
+            self._trials = sum(again, ()) + self._trials
         # An outcome from later on makes sure that no ask comes before.
         self._set_aside = tuple(each for each in self._set_aside if newest_told < each[0] <= t)
         keep = self.keeps(self.observations, t)
         if not keep.all():
             self.posterior_state.drop(self.observations, keep, t)
+            dropped = tuple(compress(self._trials, (~keep).tolist()))
             if t > newest_told:
-                self._set_aside += ((t, self.observations[~keep]),)
+                self._set_aside += ((t, self.observations[~keep], dropped),)
             self.observations = self.observations[keep]
+            self._trials = tuple(compress(self._trials, keep.tolist()))
+            self.dropped = dropped
 
     def observations_at(self, t: float) -> Observations:
         """Return the observations that count at a time, with outcomes as they enter the model."""
@@ -203,7 +217,7 @@ class OutcomeModel:
 
     def check_variances(self, observation: Observations) -> None:
         """Raise ``InputDataError`` if only one of it and the observations has noise variances."""
-        for held in (self.observations, *(each for _, each in self._set_aside)):
+        for held in (self.observations, *(each for _, each, _ in self._set_aside)):
             if len(held) and (held.Yvar is None) != (observation.Yvar is None):
                 raise InputDataError(
                     "Expected Yvar with every observation or with none. Got "
@@ -222,6 +236,7 @@ class OutcomeModel:
             self.retention.observe_outcome(prediction, observation.Y.item())
         if observations is not None:
             self.observations = observations
+            self._trials += (trial.id,)
             # What is refused makes no fit due: it would learn nothing from it.
             self.num_told += 1
         self._predictions.pop(trial.id, None)
@@ -239,9 +254,61 @@ class OutcomeModel:
         self._fit_seen = newest
         return newest
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return what was learned of the observations, and of the open trials, as data."""
+        return {
+            "num_told": self.num_told,
+            "cutoff": None if self._cutoff == -math.inf else self._cutoff,
+            "fit": self.posterior_state.fitter.state_dict(),
+            "retention": self.retention.state_dict(),
+            "predictions": [asdict(each) for each in self._predictions.values()],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over what :meth:`state_dict` returned, for the observations held."""
+        self.num_told = state["num_told"]
+        self._cutoff = -math.inf if state["cutoff"] is None else state["cutoff"]
+        self._has_winsorized = state["cutoff"] is not None
+        self.retention.load_state_dict(state["retention"])
+        predictions = [Prediction(**each) for each in state["predictions"]]
+        self._predictions = {each.trial_id: each for each in predictions}
+        fitter = self.posterior_state.fitter
+        fitter.load_state_dict(state["fit"])
+        self._fit_seen = fitter.fitted.newest
+        if len(self.observations) > 0:
+            observations, _ = self._winsorized(self.observations)
+            self.posterior_state.resume(observations)
+
+    def load(
+        self,
+        trials: Sequence[RecordedTrial],
+        observations: Observations,
+        asks: Sequence[tuple[float, set[int]]],
+        newest_told: float,
+    ) -> None:
+        """Take over the observations of trials, in the order in which they were told.
+
+        Args:
+            trials: The trials.
+            observations: Their observations of this outcome.
+            asks: For each ask its time, and the trials whose observations were discarded for it.
+            newest_told: The time of the newest outcome.
+        """
+        dropped: dict[int, float] = {}
+        for t, numbers in asks:
+            dropped |= dict.fromkeys(numbers, t)
+        numbers = tuple(each.id for each in trials)
+        held = torch.tensor([number not in dropped for number in numbers], dtype=torch.bool)
+        self.observations = observations[held]
+        self._trials = tuple(compress(numbers, held.tolist()))
+        for t in sorted({t for t in dropped.values() if t > newest_told}):
+            aside = [dropped.get(number) == t for number in numbers]
+            rows = torch.tensor(aside, dtype=torch.bool)
+            self._set_aside += ((t, observations[rows], tuple(compress(numbers, aside))),)
+
     def _held(self, t: float) -> Observations:
         """Return the observations held, with those that were set aside for an ask after ``t``."""
-        again = [each for later, each in self._set_aside if later > t]
+        again = [each for later, each, _ in self._set_aside if later > t]
         return reduce(Observations.append, [*again, self.observations])
 
     def _winsorized(self, observations: Observations) -> tuple[Observations, float]:

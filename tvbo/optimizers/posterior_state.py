@@ -43,10 +43,13 @@ class PosteriorState(ABC):
         self._held: StandardizedModel | None = None
         # Observations in the model; None if it must be built again.
         self._num_seen: int | None = None
+        # Observations from which the model is yet to be built, of a run that goes on.
+        self._resumed: Observations | None = None
 
     @property
     def last_model(self) -> Model | None:
         """The model of the outcomes that came, predicting in the user's unit; None before any."""
+        self._build_resumed()
         return None if self._held is None else self._held.in_user_units()
 
     @property
@@ -70,6 +73,7 @@ class PosteriorState(ABC):
         Raises:
             InputDataError: if the noise of the outcomes is neither known nor learned.
         """
+        self._build_resumed()
         self.fitter.check_noise(observations)
         if self.fitter.may_change(num_told, are_others=self._num_seen is None):
             self.fitter.fit(observations, num_told, generator)
@@ -114,6 +118,7 @@ class PosteriorState(ABC):
             keep: Mask of the observations that stay, ``n``.
             t: The present time.
         """
+        self._build_resumed()
         if self._held is None or self._num_seen is None:
             return
         age = t - observations.X[: self._num_seen][~keep[: self._num_seen], -1]
@@ -126,9 +131,25 @@ class PosteriorState(ABC):
         if self._may_matter(age):
             self.restart()
 
+    def resume(self, observations: Observations) -> None:
+        """Take observations by the hyperparameters that the fitter has learned before.
+
+        Args:
+            observations: Those of the newest ask, and new ones.
+        """
+        self.fitter.resume(observations)
+        self._resumed = observations
+
+    def _build_resumed(self) -> None:
+        """Build the model of a run that goes on, which may take long."""
+        if self._resumed is not None:
+            model = self._built(self.fitter, self._resumed)
+            self._held = StandardizedModel(model, self.fitter.transform)
+            self._num_seen, self._resumed = len(self._resumed), None
+
     def restart(self) -> None:
         """Forget all observations: those of the next :meth:`update` are new."""
-        self._num_seen = None
+        self._num_seen = self._resumed = None
 
     def predict(self, row: Tensor) -> tuple[float, float]:
         """Return mean and variance at a row by the outcomes alone, whatever is pending.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from botorch.models.model import Model
@@ -111,6 +113,17 @@ class Retention:
             Y: The outcome.
         """
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the policy has learned, in types of JSON; by default nothing.
+
+        A policy that learns from outcomes defines this and :meth:`load_state_dict`, so that a
+        recorded run can be continued.
+        """
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over what :meth:`state_dict` returned."""
+
     def __and__(self, other: Retention) -> Chain:
         """Join two policies."""
         return Chain(self, other)
@@ -181,6 +194,15 @@ class Chain(Retention):
                 f"Expected a floor of at most limit={limit}, the number that may be held. "
                 f"Got floor={floor}."
             )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what each policy has learned, by its place."""
+        return {str(i): policy.state_dict() for i, policy in enumerate(self.policies)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over what :meth:`state_dict` returned."""
+        for i, policy in enumerate(self.policies):
+            policy.load_state_dict(state[str(i)])
 
     @property
     def needs_prediction(self) -> bool:  # type: ignore[override]  # By what it is made of.

@@ -10,7 +10,9 @@ case for detecting a change, since a higher statistic is closer to its alarm.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 from botorch.models.model import Model
@@ -23,6 +25,9 @@ from tvbo.values import check_probability
 ROUNDING = 1e-9
 """Difference up to which two odds, or two probabilities, are equal; and relative difference up to
 which an outcome equals a prediction of predictive variance zero."""
+
+LEARNED = ("statistic", "since", "alarms", "_rise_began", "_newest", "_ignored_until")
+"""Attributes that change with outcomes."""
 
 
 class EventReset(Admission):
@@ -160,6 +165,17 @@ class EventReset(Admission):
             self.alarms.append(prediction.t)
             self.since = self._rise_began
             self.statistic = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the statistic and what it rests on."""
+        return {name: getattr(self, name) for name in LEARNED}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over what :meth:`state_dict` returned."""
+        for name in LEARNED:
+            value = state[name]
+            is_order = name in ("_newest", "_ignored_until")
+            setattr(self, name, tuple(value) if is_order else value)
 
     def __repr__(self) -> str:
         return (

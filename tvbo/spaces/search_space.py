@@ -335,7 +335,7 @@ def make_search_space(
 
     Args:
         bounds: Bounds, or parameters by name. Up to 1,000 combinations of integers and categories
-            are a finite set of actions.
+            are a finite set of actions. A search space stays as it is.
         choices: All rows of a finite set.
         name: What a row is, ``"action"`` or ``"context"``.
         outside: What to do with a row outside of bounds; only where these are numbers without
@@ -349,6 +349,8 @@ def make_search_space(
     if (bounds is None) == (choices is None):
         both = "bounds or choices" if name == "action" else "context_bounds or contexts"
         raise ValueError(f"Expected either {both}. Got {'neither' if bounds is None else 'both'}.")
+    if isinstance(bounds, RowSpace) or isinstance(choices, RowSpace):
+        return cast("SearchSpace", bounds if choices is None else choices)
     outside = outside or "refuse"
     has_names = bounds is None or isinstance(bounds, Mapping | Parameters)
     if outside not in get_args(Outside) or (has_names and outside != "refuse"):

@@ -1,12 +1,12 @@
-"""Runs that survive their process: every change is on disk before it takes effect."""
+"""Runs as rows of a database, which one process or several take further."""
 
-from tvbo.storage.database import DamagedJournalWarning, JournalBusyError, JournalError
-from tvbo.storage.reader import JournalReader, trials_of
+from tvbo.storage.database import RunBusyError, StorageError, StorageUnavailableError
+from tvbo.storage.rows import RunRows, read_run
 
 __all__ = [
-    "DamagedJournalWarning",
-    "JournalBusyError",
-    "JournalError",
-    "JournalReader",
-    "trials_of",
+    "RunBusyError",
+    "RunRows",
+    "StorageError",
+    "StorageUnavailableError",
+    "read_run",
 ]

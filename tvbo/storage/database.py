@@ -1,214 +1,288 @@
-"""The SQLite file of a journal: its tables, its connections, the lock of its one writer."""
+"""The tables of a run, and connections to the database that holds them."""
 
 from __future__ import annotations
 
 import os
-import platform
 import sqlite3
-from contextlib import suppress
-from datetime import UTC, datetime
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
-from filelock import FileLock, Timeout
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Connection,
+    Double,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    create_engine,
+    event,
+    inspect,
+    select,
+)
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, OperationalError
+from sqlalchemy.pool import NullPool
 
-VERSION = 4
-"""Version of the tables and of the stored states: of others, no journal is read."""
+VERSION = 1
+"""Version of the tables."""
 
-APPLICATION_ID = 0x7476626F
-"""SQLite's ``application_id`` of a journal: "tvbo" in ASCII."""
+MAX_VALUE_BYTES = 2**26
+"""Bytes of a value in a file, above which it is not read."""
 
-EVENT_COLUMNS = (
-    "kind, trial_id, X, t, context, informative, information_gain, skipped, Y, Yvar, reason, fit"
+RETRY_SECONDS = 0.05, 2.0
+"""The first and the longest pause before a database that is away is tried again."""
+
+metadata = MetaData()
+
+run_table = Table(
+    "run",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("version", Integer, nullable=False),
+    Column("tvbo", Text, nullable=False),
+    Column("optimizer", Text, nullable=False),
+    Column("settings", Text, nullable=False),
+    Column("labels", Text, nullable=False),
+    Column("seed", BigInteger, nullable=False),
+    Column("state", Text, nullable=False),
+    # The number of changes, by which a process knows whether others have made some.
+    Column("changes", BigInteger, nullable=False),
+    Column("changed_by", Text, nullable=False),
+    Column("changed_at", Double, nullable=False),
+    Column("begun_at", Double, nullable=False),
 )
 
-TABLES = (
-    "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
-    f"CREATE TABLE events (seq INTEGER PRIMARY KEY, {EVENT_COLUMNS}, written_at REAL, checksum)",
-    "CREATE TABLE sessions (after INTEGER NOT NULL, opened_at REAL)",
-    # The first optimizer.
-    "CREATE TABLE start (state BLOB NOT NULL)",
-    "CREATE TABLE snapshot (seq INTEGER, chain TEXT, versions TEXT, state BLOB, digest TEXT)",
+trial_table = Table(
+    "trials",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("round", Integer),
+    Column("t", Double, nullable=False),
+    Column("nanoseconds", BigInteger),
+    # The values of action and context by name, for people; X and context are the numbers of models.
+    Column("parameters", Text, nullable=False),
+    Column("X", Text, nullable=False),
+    Column("context", Text),
+    Column("key", Text, unique=True),
+    Column("state", Text, nullable=False),
+    Column("informative", Boolean, nullable=False),
+    Column("information_gain", Double),
+    Column("reason", Text, nullable=False),
+    Column("opened", BigInteger, nullable=False),
+    Column("opened_at", Double, nullable=False),
+    Column("opened_by", Text, nullable=False),
+    Column("ended", BigInteger),
+    Column("ended_at", Double),
 )
 
-WAL_PAGES = 32
-"""Pages, some 30 events, after which SQLite merges the write-ahead log into the file."""
+outcome_table = Table(
+    "outcomes",
+    metadata,
+    Column("trial", Integer, primary_key=True, autoincrement=False),
+    Column("place", Integer, primary_key=True, autoincrement=False),
+    Column("value", Double, nullable=False),
+    Column("variance", Double),
+)
 
-NO_TEXT = (OSError, UnicodeError)
-"""What reading or writing a lock file of another kind raises."""
-
-SIGNATURE, LONGEST_SIGNATURE = "process ", 400
-"""How the name of its holder in a lock file begins, and characters of it that are read."""
-
-WAL_BYTES = 2**20
-"""Size to which a longer write-ahead log is cut after it was merged."""
-
-
-class JournalError(ValueError):
-    """A journal that cannot be started, read, replayed or written any further."""
-
-
-class JournalBusyError(JournalError):
-    """A journal that another process holds: try again later."""
-
-
-class DamagedJournalWarning(UserWarning):
-    """A journal of which only a part can be read."""
+ask_table = Table(
+    "asks",
+    metadata,
+    Column("trial", Integer, primary_key=True, autoincrement=False),
+    # The trials whose observations retention has discarded for it, of each outcome.
+    Column("dropped", Text, nullable=False),
+    # What the model predicted, and by which hyperparameters.
+    Column("predicted", Text, nullable=False),
+)
 
 
-def lock_for_writing(path: Path, wait: float = 0.0) -> FileLock:
-    """Acquire the lock of a journal's writer, on an empty file beside the journal.
+class StorageError(ValueError):
+    """A run that cannot be begun, read, or taken further."""
 
-    The operating system releases it when the process ends, even by ``kill -9``. A forked process
-    does not inherit it. The lock file stays: if it were removed while another process waits for
-    it, two could hold a lock.
+
+class RunBusyError(StorageError):
+    """A run that another process is changing: try again later."""
+
+
+class StorageUnavailableError(StorageError):
+    """A database that is away: try again later."""
+
+
+class Database:
+    """The database of one run.
+
+    A connection is opened for each transaction, so that a process may be forked, and none is held
+    while a run waits for outcomes.
 
     Args:
-        path: The journal.
-        wait: Seconds to wait for another process that holds it.
+        url: A path, or the URL of a database.
+        wait: Seconds to wait where others change the run, or the database is away.
 
-    Returns:
-        The lock, held.
-
-    Raises:
-        JournalBusyError: if this process or another holds it, saying which.
-        JournalError: if the lock file cannot be opened.
-    """
-    if not wait >= 0:
-        raise ValueError(f"Expected wait >= 0, in seconds. Got {wait}.")
-    beside = os.path.realpath(path) + "-lock"
-    # Any thread may close an optimizer that another one has opened.
-    lock = FileLock(beside, thread_local=False)
-    try:
-        lock.acquire(timeout=wait)
-    except Timeout:
-        raise JournalBusyError(
-            f"Expected a journal that nobody else writes. Got {path}, held by {_holder(beside)} "
-            f"after a wait of {wait:g} s."
-        ) from None
-    except OSError as error:
-        raise JournalError(
-            f"Expected a folder to write in, and a file for the lock or none. Got {error}."
-        ) from error
-    _sign(beside)
-    return lock
-
-
-def _sign(lock_file: str) -> None:
-    """Write into a lock file that is held who holds it, for others to read."""
-    with suppress(*NO_TEXT), open(lock_file, "r+", encoding="utf-8") as file:
-        if file.read(len(SIGNATURE)) in ("", SIGNATURE):  # Of no other kind of lock.
-            since = datetime.now(UTC).isoformat(" ", "seconds")
-            file.seek(0)
-            file.truncate()
-            file.write(f"{SIGNATURE}{os.getpid()} on {platform.node()} since {since}")
-
-
-def _holder(lock_file: str) -> str:
-    """Return who holds a lock file, as far as it is known."""
-    with suppress(*NO_TEXT), open(lock_file, encoding="utf-8") as file:
-        if (words := file.read(LONGEST_SIGNATURE)).startswith(SIGNATURE):
-            return words
-    return "another process"
-
-
-def error_of(message: str, error: sqlite3.Error) -> JournalError:
-    """Return the error for one of SQLite: a :class:`JournalBusyError` if others hold it."""
-    is_busy = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
-    return (JournalBusyError if is_busy else JournalError)(message)
-
-
-def connect(path: Path) -> sqlite3.Connection:
-    """Open a journal for writing; what is committed is on disk when the commit returns."""
-    connection = sqlite3.connect(path, isolation_level=None, timeout=30, check_same_thread=False)
-    try:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
-        connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
-        # Merge what an earlier process left in the write-ahead log. A reader may keep the log from
-        # being emptied; do not wait for it.
-        connection.execute("PRAGMA busy_timeout = 0")
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        connection.execute("PRAGMA busy_timeout = 30000")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def connect_to_read(path: Path) -> sqlite3.Connection:
-    """Open a journal for reading only, damaged or not; another process may go on writing it."""
-    uri = path.absolute().as_uri() + "?mode=ro"
-    connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=30)
-    try:
-        # SQLite's documented way to get at what is left of a truncated file.
-        connection.execute("PRAGMA writable_schema = ON")
-        connection.execute("PRAGMA schema_version")
-    except sqlite3.OperationalError:
-        # Readers share memory in a file beside the journal, which a read-only folder cannot have.
-        # Without unmerged pages, the file can be read as one that never changes.
-        connection.close()
-        beside = path.with_name(path.name + "-wal")
-        has_unmerged_pages = beside.exists() and beside.stat().st_size > 0
-        if os.access(path.parent, os.W_OK) or has_unmerged_pages:
-            raise
-        connection = sqlite3.connect(uri + "&immutable=1", uri=True, isolation_level=None)
-        connection.execute("PRAGMA writable_schema = ON")
-    except sqlite3.DatabaseError:
-        connection.close()
-        raise
-    return connection
-
-
-def open_to_read(path: Path) -> sqlite3.Connection:
-    """Open a file for reading, and check that it is a journal.
+    Attributes:
+        path: The file, without symbolic links; None of a server.
+        name: What it is called in messages, without a password.
 
     Raises:
-        JournalError: if it is no journal of a known version, damaged or not, saying what instead.
+        StorageError: if the URL is none, its driver is not installed, or the file has a second
+            name, under which another process could change it at the same time.
     """
-    if not os.path.isfile(path):  # Unlike Path.is_file, False also for a name that is too long.
-        raise JournalError(f"Expected a journal. Got {path}, which is no file.")
-    try:
-        connection = connect_to_read(path)
+
+    def __init__(self, url: str | Path, wait: float = 60.0):
+        if not wait >= 0:
+            raise ValueError(f"Expected wait >= 0, in seconds. Got {wait}.")
+        self.wait = wait
+        self.path: Path | None = None
         try:
-            _check_header(path, connection)
-        except BaseException:
-            connection.close()
-            raise
-    except sqlite3.OperationalError as error:
-        raise error_of(f"Expected a journal to read. Got {path}: {error}.", error) from error
-    except sqlite3.DatabaseError as error:
-        raise JournalError(
-            f"Expected a journal. Got {path}, which is no journal of tvbo: {error}."
-        ) from error
-    return connection
+            is_url = isinstance(url, str) and "://" in url
+            made = make_url(url) if is_url else URL.create("sqlite", database=str(url))
+            if made.get_backend_name() == "sqlite" and made.database not in (None, "", ":memory:"):
+                self.path = Path(os.path.realpath(str(made.database)))
+                made = made.set(database=str(self.path))
+            options: dict[str, Any] = {"timeout": wait} if self.is_sqlite(made) else {}
+            self.engine = create_engine(made, poolclass=NullPool, connect_args=options)
+        except (ArgumentError, ImportError) as error:
+            raise StorageError(
+                f"Expected a file or the URL of a database. Got {error}."
+            ) from error
+        self.name = str(self.path or made.render_as_string())
+        if self.path is not None:
+            event.listen(self.engine, "connect", _prepare_sqlite)
+            event.listen(self.engine, "begin", _begin_sqlite)
+
+    @staticmethod
+    def is_sqlite(url: URL) -> bool:
+        """Return whether it is a file of SQLite."""
+        return url.get_backend_name() == "sqlite"
+
+    @contextmanager
+    def transaction(self, writes: bool = False) -> Iterator[Connection]:
+        """Yield a connection within a transaction, which is committed if the body does not raise.
+
+        Args:
+            writes: Whether others wait until it has ended.
+
+        Raises:
+            RunBusyError: if others write for longer than is waited.
+            StorageUnavailableError: if the database is away for longer than that.
+            StorageError: if it cannot be read or written.
+        """
+        try:
+            connection = self._connect()
+            with connection, connection.execution_options(writes=writes).begin():
+                yield connection
+        except DBAPIError as error:
+            raise self._error(error) from error
+
+    def _connect(self) -> Connection:
+        """Return a connection; a database that is away is tried again and again."""
+        if self.path is not None:
+            self._check_file(self.path)
+        deadline, pause = time.monotonic() + self.wait, RETRY_SECONDS[0]
+        while True:
+            try:
+                return self.engine.connect()
+            except OperationalError:
+                if self.path is not None or time.monotonic() + pause > deadline:
+                    raise
+            time.sleep(pause)
+            pause = min(2 * pause, RETRY_SECONDS[1])
+
+    def _check_file(self, path: Path) -> None:
+        try:
+            found = path.stat()
+        except OSError as error:
+            raise StorageError(f"Expected a run. Got {path}: {error.strerror}.") from error
+        if not path.is_file():
+            raise StorageError(f"Expected a run. Got {path}, which is no file.")
+        if found.st_nlink > 1:
+            raise StorageError(
+                f"Expected a file with one name, since SQLite keeps another beside it. Got {path}, "
+                f"which has {found.st_nlink}: copy it with tvbo backup instead."
+            )
+
+    def _error(self, error: DBAPIError) -> StorageError:
+        """Return what an error of the database means."""
+        code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
+        if code == sqlite3.SQLITE_BUSY:
+            return RunBusyError(
+                f"Expected {self.name} free within {self.wait:g} s. Got a run that another process "
+                f"is changing{self._newest_change()}."
+            )
+        if self.path is None and (
+            error.connection_invalidated or isinstance(error, OperationalError)
+        ):
+            return StorageUnavailableError(
+                f"Expected {self.name} within {self.wait:g} s. Got {error.orig}."
+            )
+        what = "read" if isinstance(error, DatabaseError) and not code else "read or written"
+        return StorageError(f"Expected a run that can be {what}. Got {self.name}: {error.orig}.")
+
+    def _newest_change(self) -> str:
+        """Return who has changed the run before, which is often who does now."""
+        with suppress(Exception), self.engine.connect() as connection:
+            query = select(run_table.c.changed_by)
+            return f"; the newest change is by {connection.execute(query).scalar_one()}"
+        return ""
+
+    def check(self, connection: Connection) -> None:
+        """Check that a database holds a run, whole and of this version, and nothing that runs code.
+
+        Raises:
+            StorageError: if it does not, saying what it holds instead.
+        """
+        if self.path is not None:
+            self._check_schema(connection)
+        names = set(inspect(connection).get_table_names())
+        if missing := metadata.tables.keys() - names:
+            is_old = {"meta", "events"} <= names
+            old = "a journal of an earlier tvbo, whose `tvbo runs export` saves its trials"
+            raise StorageError(
+                f"Expected a run. Got {self.name}, "
+                f"{old if is_old else 'which has no table ' + min(missing)}."
+            )
+        versions = connection.execute(select(run_table.c.version)).scalars().all()
+        if versions != [VERSION]:
+            raise StorageError(
+                f"Expected a run with tables of version {VERSION}. Got {self.name}, of version "
+                f"{', '.join(map(str, versions)) or 'none'}: open it with the tvbo that wrote it."
+            )
+        if self.path is not None:
+            found = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar_one()
+            if found != "ok":
+                raise StorageError(f"Expected a whole run. Got {self.name}, damaged: {found}.")
+
+    def _check_schema(self, connection: Connection) -> None:
+        """Raise for a view, a trigger, a virtual or a computed table, before a row is read."""
+        limit = 4 * len(metadata.tables)
+        rows = connection.exec_driver_sql(
+            "SELECT type, name, sql FROM sqlite_master LIMIT ?", (limit + 1,)
+        ).all()
+        for kind, name, sql in rows:
+            text = " ".join(str(sql).upper().split())
+            is_plain = kind == "index" or (
+                kind == "table" and text.startswith("CREATE TABLE") and " AS " not in text
+            )
+            if not is_plain or "GENERATED" in text or len(rows) > limit:
+                raise StorageError(
+                    f"Expected the tables of a run and nothing else. Got {kind} {name!r:.60} in "
+                    f"{self.name}."
+                )
 
 
-def _check_header(path: Path, connection: sqlite3.Connection) -> None:
-    """Check everything that SQLite says of the file.
+def _prepare_sqlite(connection: Any, _: Any) -> None:
+    """Set what a file of SQLite is opened with: what is committed is on disk."""
+    # Transactions are begun below, as SQLAlchemy's page on SQLite has it.
+    connection.isolation_level = None
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
+    for setting in ("synchronous = EXTRA", "trusted_schema = OFF", "cell_size_check = ON"):
+        connection.execute(f"PRAGMA {setting}")
 
-    Raises:
-        JournalError: if the file is another program's, of another version, or has other tables.
-    """
-    [application] = connection.execute("PRAGMA application_id").fetchone()
-    [version] = connection.execute("PRAGMA user_version").fetchone()
-    if application != APPLICATION_ID:
-        raise JournalError(f"Expected a journal. Got {path}, which is no journal of tvbo.")
-    if version != VERSION:
-        raise JournalError(
-            f"Expected a journal with tables of version {VERSION}. Got {path}, of version "
-            f"{version}: open it with the tvbo that wrote it."
-        )
-    # A journal with a view, a trigger or a computed column is refused before any row is read, since
-    # reading one row of it may never end. The schema itself can be read without evaluating them. It
-    # may be forged and long: with more entries than expected, one of those read is unexpected.
-    tables = {("table", table.split()[2], table) for table in TABLES}
-    expected = {*tables, ("index", "sqlite_autoindex_meta_1", None)}
-    rows = connection.execute(
-        "SELECT type, name, sql FROM sqlite_master LIMIT ?", (len(expected) + 1,)
-    )
-    if wrong := expected.symmetric_difference(rows):
-        raise JournalError(
-            "Expected the tables of a journal and nothing else. Got other ones or none of "
-            f"{', '.join(sorted({f'{kind} {name}' for kind, name, _ in wrong}))}, in {path}."
-        )
+
+def _begin_sqlite(connection: Connection) -> None:
+    writes = connection.get_execution_options().get("writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -167,7 +167,7 @@ def play_once(optimizer: Optimizer, stretch: Stretch, seed: int) -> Played:
     fails.
     """
     optimizer = deepcopy(optimizer)
-    optimizer.generator.manual_seed(seed)
+    optimizer.seed = seed
     outcomes, truth = stretch.outcomes, stretch.truth
     arms = torch.empty(len(outcomes), dtype=torch.long)
     with threads_for(1):

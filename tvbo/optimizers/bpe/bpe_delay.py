@@ -21,7 +21,7 @@ from tvbo.optimizers.bpe.surviving_set import (
     SurvivingRegion,
     SurvivingSet,
 )
-from tvbo.randomness import copy_of
+from tvbo.optimizers.event import Settings
 from tvbo.recommendation import Recommendation
 from tvbo.spaces import Box, FiniteSpace
 from tvbo.spaces.labels import Context, Time, TimeScale
@@ -64,7 +64,9 @@ class BPEDelay(Optimizer):
             :class:`EstimatedDelay`.
         width: How wide the bounds are; None is :class:`PriorDrawWidth`. :class:`FiniteSetWidth` is
             that of Theorem 6.1, and needs the function's norm.
-        generator: Source of every random choice; default a fresh one with seed 0.
+        generator: Where the seed of every random choice is drawn from, or the seed itself; default
+            a fresh one with seed 0.
+        settings: As of :class:`Optimizer`.
 
     Attributes:
         num_rounds: R, the number of rounds, or an upper bound of it where delays are estimated.
@@ -87,12 +89,17 @@ class BPEDelay(Optimizer):
         delta: float = 0.1,
         delay: DelayBound | EstimatedDelay | None = None,
         width: WidthRule | None = None,
-        generator: Generator | None = None,
+        generator: Generator | int | None = None,
         minimize: bool = False,
         time_scale: TimeScale | None = None,
+        settings: Settings | None = None,
     ):
         super().__init__(
-            search_space, generator=generator, minimize=minimize, time_scale=time_scale
+            search_space,
+            generator=generator,
+            minimize=minimize,
+            time_scale=time_scale,
+            settings=settings,
         )
         check_count(horizon=horizon)
         check_probability(delta=delta)
@@ -145,7 +152,7 @@ class BPEDelay(Optimizer):
         Of a box those that are looked at, all of them inside.
         """
         with self._one_call("survivors"):
-            return self._ended(copy_of(self.generator))[0].X.clone()
+            return self._ended(self._next_generator())[0].X.clone()
 
     @property
     def model_size(self) -> int:
@@ -159,7 +166,7 @@ class BPEDelay(Optimizer):
             InputDataError: if a row is no action of the search space.
         """
         with self._one_call("survives"):
-            left, _ = self._ended(copy_of(self.generator))
+            left, _ = self._ended(self._next_generator())
             return left.survives(self.search_space.snap(X))
 
     def recommend(self, context: Context | None = None, t: Time | None = None) -> Recommendation:
@@ -180,7 +187,7 @@ class BPEDelay(Optimizer):
         """
         with self._one_call("recommend"):
             self._check_context(context)
-            generator = copy_of(self.generator)
+            generator = self._next_generator()
             left, posterior = self._ended(generator)
             posterior = posterior or self._posterior
             if posterior is None:
@@ -208,9 +215,8 @@ class BPEDelay(Optimizer):
         if self._num_asked >= self.horizon:
             raise ValueError(f"Expected at most horizon={self.horizon} asks. Got one more.")
 
-    def _choose(
-        self, search_space: SearchSpace, q: int, t: float, context: Tensor | None
-    ) -> Tensor:
+    def _start_ask(self, number: int) -> None:
+        super()._start_ask(number)
         if self._left.num_chosen == self.plan.length:
             # The round in progress ends, and the next one begins.
             plan = self._planned(self.plan)
@@ -219,6 +225,10 @@ class BPEDelay(Optimizer):
             self._rounds.append((*self.plan, *counts))
             self._left, self._posterior = left, posterior or self._posterior
             self.plan, self._arrived = plan, {}
+
+    def _choose(
+        self, search_space: SearchSpace, q: int, t: float, context: Tensor | None
+    ) -> Tensor:
         return self._left.choose(self.generator)
 
     def _open_trial(self, trial: Trial) -> None:

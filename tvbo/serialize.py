@@ -1,0 +1,408 @@
+"""Objects as types of JSON and back: dataclasses, arrays, kernels, and the options of recipes."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from functools import partial
+from importlib import import_module
+from types import NoneType
+from typing import Any, get_args, get_origin, get_type_hints
+
+import numpy as np
+import torch
+from botorch.models.kernels import CategoricalKernel
+from gpytorch.constraints import GreaterThan, Interval, LessThan, Positive
+from gpytorch.kernels import (
+    AdditiveKernel,
+    ConstantKernel,
+    Kernel,
+    LinearKernel,
+    MaternKernel,
+    PeriodicKernel,
+    PolynomialKernel,
+    ProductKernel,
+    RBFKernel,
+    RQKernel,
+    ScaleKernel,
+)
+from gpytorch.means import ConstantMean, Mean, ZeroMean
+from gpytorch.priors import (
+    GammaPrior,
+    HalfCauchyPrior,
+    HalfNormalPrior,
+    LogNormalPrior,
+    NormalPrior,
+    Prior,
+    UniformPrior,
+)
+from gpytorch.utils.transforms import inv_sigmoid, inv_softplus
+from numpy.typing import NDArray
+
+from tvbo.kernels import (
+    ConstantTemporalKernel,
+    ContextActionKernel,
+    CovarianceMatrixKernel,
+    IdentityKernel,
+    SeasonalKernel,
+    TaskKernel,
+    TemporalDecayKernel,
+    TemporalMaternKernel,
+)
+from tvbo.kernels.batch import ColumnKernel
+from tvbo.values import shortened
+
+MAX_SIZE = 4096
+"""Largest number of dimensions, tasks or harmonics of a kernel of a file."""
+
+DTYPES = {name: np.dtype(name) for name in ("float64", "float32", "int64", "bool")}
+
+
+class SerializationError(ValueError):
+    """An object that cannot be stored as data, or data that is of none."""
+
+
+def to_data(value: Any) -> Any:
+    """Return a value in types of JSON, for :func:`from_data`."""
+    if isinstance(value, Kernel):
+        return kernel_to_data(value)
+    if is_dataclass(value):
+        data = {each.name: to_data(getattr(value, each.name)) for each in fields(value)}
+        return {"class": type(value).__name__, **data}
+    if isinstance(value, list | tuple):
+        return [to_data(each) for each in value]
+    if isinstance(value, dict):
+        return {name: to_data(each) for name, each in value.items()}
+    if isinstance(value, torch.Tensor):
+        return value.tolist()
+    if isinstance(value, np.ndarray):
+        raw = b64encode(np.ascontiguousarray(value).tobytes()).decode()
+        return {"dtype": str(value.dtype), "shape": list(value.shape), "base64": raw}
+    if isinstance(value, float) and math.isinf(value):
+        return {"float": str(value)}
+    return value
+
+
+def from_data(hint: Any, data: Any) -> Any:
+    """Return the value of a type that :func:`to_data` described.
+
+    Args:
+        hint: The type, as the annotation of a dataclass has it.
+        data: The description.
+
+    Raises:
+        TypeError: if it describes a value of another type.
+        ValueError: if values do not go together.
+    """
+    kind, options = get_origin(hint), get_args(hint)
+    if NoneType in options:
+        return None if data is None else from_data(options[0], data)
+    if kind is list and isinstance(data, list):
+        return [from_data(options[0], each) for each in data]
+    if kind is dict and isinstance(data, dict):
+        return {str(name): from_data(options[1], each) for name, each in data.items()}
+    if kind is tuple and isinstance(data, list):
+        return tuple(from_data(each, part) for each, part in zip(options, data, strict=True))
+    if kind is np.ndarray:
+        return _array(data)
+    if isinstance(hint, type) and issubclass(hint, Kernel):
+        kernel = kernel_from_data(data)
+        if isinstance(kernel, hint):
+            return kernel
+    elif is_dataclass(hint) and isinstance(hint, type):
+        known = {each.__name__: each for each in (hint, *_subclasses(hint))}
+        made, hints = known[data["class"]], get_type_hints(known[data["class"]])
+        values = {each.name: from_data(hints[each.name], data[each.name]) for each in fields(made)}
+        return made(**values)
+    elif hint is float and isinstance(data, dict):
+        return math.inf if data["float"] == "inf" else -math.inf
+    elif type(data) is hint or (hint is float and type(data) is int):
+        return data
+    raise TypeError(f"Expected {hint}. Got {shortened(data)}.")
+
+
+def _subclasses(kind: type) -> list[type]:
+    direct: list[type] = kind.__subclasses__()
+    return direct + [each for child in direct for each in _subclasses(child)]
+
+
+def _array(data: dict[str, Any]) -> NDArray[Any]:
+    """Return an array of finite numbers; it is no larger than its text."""
+    raw, dtype = b64decode(data["base64"], validate=True), DTYPES[data["dtype"]]
+    array = np.frombuffer(bytearray(raw), dtype)
+    if any(type(size) is not int or size < 0 for size in data["shape"]):
+        raise ValueError(f"Expected a shape. Got {shortened(data['shape'])}.")
+    if not np.isfinite(array).all():
+        raise ValueError("Expected arrays of finite numbers. Got others.")
+    return array.reshape(data["shape"])
+
+
+ARGUMENTS: dict[type[Kernel | Mean], tuple[str, ...]] = {
+    AdditiveKernel: ("kernels",),
+    CategoricalKernel: ("ard_num_dims", "active_dims"),
+    ColumnKernel: ("base_kernel", "columns"),
+    ConstantKernel: ("active_dims",),
+    ConstantTemporalKernel: (),
+    ContextActionKernel: ("action_kernel", "context_kernel", "structure"),
+    CovarianceMatrixKernel: ("covar_matrix", "active_dims"),
+    IdentityKernel: ("active_dims",),
+    LinearKernel: ("ard_num_dims", "active_dims"),
+    MaternKernel: ("nu", "ard_num_dims", "active_dims"),
+    PeriodicKernel: ("ard_num_dims", "active_dims"),
+    PolynomialKernel: ("power", "active_dims"),
+    ProductKernel: ("kernels",),
+    RBFKernel: ("ard_num_dims", "active_dims"),
+    RQKernel: ("ard_num_dims", "active_dims"),
+    ScaleKernel: ("base_kernel",),
+    SeasonalKernel: ("period", "num_harmonics"),
+    TaskKernel: ("num_tasks", "rank", "active_dims"),
+    TemporalDecayKernel: (),
+    TemporalMaternKernel: ("nu",),
+    ConstantMean: (),
+    ZeroMean: (),
+}
+"""Kernels and means that can be saved, and the arguments with which they are made again."""
+
+PRIORS: dict[type[Prior], tuple[str, ...]] = {
+    GammaPrior: ("concentration", "rate"),
+    HalfCauchyPrior: ("scale",),
+    HalfNormalPrior: ("scale",),
+    LogNormalPrior: ("loc", "scale"),
+    NormalPrior: ("loc", "scale"),
+    UniformPrior: ("low", "high"),
+}
+"""Priors that can be saved, and their arguments."""
+
+OTHER_NAMES: dict[str, Callable[[Any], Any]] = {
+    "columns": lambda kernel: kernel.active_dims,
+    "kernels": lambda kernel: list(kernel.kernels),
+    "num_tasks": lambda kernel: kernel.covar_factor.shape[-2],
+    "rank": lambda kernel: kernel.covar_factor.shape[-1],
+}
+"""Arguments that are no attribute of the kernel."""
+
+CONSTRAINTS: dict[type[Interval], tuple[str, ...]] = {
+    GreaterThan: ("lower_bound",),
+    Interval: ("lower_bound", "upper_bound"),
+    LessThan: ("upper_bound",),
+    Positive: (),
+}
+"""Constraints that can be saved, and their bounds."""
+
+TRANSFORMS: dict[str, tuple[Any, Any]] = {
+    "none": (None, None),
+    "exp": (torch.exp, torch.log),
+    "softplus": (torch.nn.functional.softplus, inv_softplus),
+    "sigmoid": (torch.sigmoid, inv_sigmoid),
+}
+"""Transforms of constraints, and their inverses, by name."""
+
+
+def kernel_to_data(kernel: Kernel | Mean) -> dict[str, Any]:
+    """Return a kernel or a mean as data: classes, arguments, parameters, constraints and priors.
+
+    Raises:
+        SerializationError: if a class of kernel or constraint is not known here, or it has a batch.
+    """
+    if type(kernel) not in ARGUMENTS or kernel.batch_shape:
+        known = ", ".join(kind.__name__ for kind in ARGUMENTS)
+        raise SerializationError(
+            f"Expected a kernel composed of {known}, without a batch, to save it as data. Got "
+            f"{type(kernel).__name__} with batch_shape={tuple(kernel.batch_shape)}."
+        )
+    values = {
+        name: OTHER_NAMES[name](kernel) if name in OTHER_NAMES else getattr(kernel, name)
+        for name in ARGUMENTS[type(kernel)]
+    }
+    return {
+        "class": type(kernel).__name__,
+        # Those that are None are left out, which not every class takes for one column.
+        "arguments": {name: to_data(value) for name, value in values.items() if value is not None},
+        "parameters": {
+            name: {
+                "raw": parameter.tolist(),
+                "learned": parameter.requires_grad,
+                "constraint": _constraint_to_data(kernel.constraint_for_parameter_name(name)),
+            }
+            for name, parameter in kernel.named_parameters(recurse=False)
+        },
+        "priors": {name: _prior_to_data(getattr(kernel, name)) for name in kernel._priors},
+    }
+
+
+def kernel_from_data(data: Mapping[str, Any]) -> Any:
+    """Return the kernel of :func:`kernel_to_data`.
+
+    Raises:
+        ValueError: if parameters are not those of the kernel, or out of their range.
+    """
+    kinds = {kind.__name__: kind for kind in ARGUMENTS}
+    arguments = {name: _argument(name, value) for name, value in data["arguments"].items()}
+    parts = arguments.pop("kernels", [])
+    arguments |= {name: _prior_from_data(each) for name, each in data["priors"].items()}
+    kernel: Any = kinds[data["class"]](*parts, **arguments).double()
+    for name, saved in data["parameters"].items():
+        parameter, constraint = getattr(kernel, name), saved["constraint"]
+        value = torch.tensor(saved["raw"], dtype=torch.float64)
+        if constraint is not None:
+            # Under its GPyTorch name, the constraint of the new kernel is replaced.
+            kernel.register_constraint(name, _constraint_from_data(constraint))
+            in_range = kernel.constraint_for_parameter_name(name)
+            transformed = in_range.transform(value)
+            if not (in_range.check(transformed) and transformed.isfinite().all()):
+                raise ValueError(f"Expected {name} in its range. Got {transformed.tolist()}.")
+        if value.shape != parameter.shape or not value.isfinite().all():
+            raise ValueError(f"Expected {name} of {tuple(parameter.shape)}. Got {value.tolist()}.")
+        parameter.requires_grad_(saved["learned"]).data.copy_(value)
+    return kernel
+
+
+def _argument(name: str, value: Any) -> Any:
+    """Return an argument of a kernel, which is a part, a list of parts, a matrix or a plain one."""
+    if isinstance(value, dict):
+        return kernel_from_data(value)
+    if name == "kernels":
+        return [kernel_from_data(part) for part in value]
+    if isinstance(value, int) and value > MAX_SIZE:
+        raise ValueError(f"Expected {name} <= {MAX_SIZE}. Got {value}.")
+    return torch.tensor(value, dtype=torch.float64) if name == "covar_matrix" else value
+
+
+def _prior_to_data(prior: Prior) -> dict[str, Any]:
+    if type(prior) not in PRIORS:
+        raise SerializationError(
+            f"Expected priors {', '.join(kind.__name__ for kind in PRIORS)}. Got {prior}."
+        )
+    values = [getattr(prior, name).tolist() for name in PRIORS[type(prior)]]
+    return {"class": type(prior).__name__, "arguments": values}
+
+
+def _prior_from_data(data: dict[str, Any]) -> Prior:
+    kinds = {kind.__name__: kind for kind in PRIORS}
+    values = [torch.tensor(value, dtype=torch.float64) for value in data["arguments"]]
+    return kinds[data["class"]](*values)
+
+
+def _constraint_to_data(constraint: Interval | None) -> dict[str, Any] | None:
+    if constraint is None:
+        return None
+    names = [
+        name
+        for name, (transform, _) in TRANSFORMS.items()
+        if transform is constraint._transform
+        or (name == "softplus" and isinstance(constraint._transform, torch.nn.Softplus))
+    ]
+    if type(constraint) not in CONSTRAINTS or not names:
+        raise SerializationError(
+            f"Expected constraints {', '.join(kind.__name__ for kind in CONSTRAINTS)} with "
+            f"transforms {', '.join(TRANSFORMS)}. Got {constraint} with {constraint._transform}."
+        )
+    bounds = [getattr(constraint, name).tolist() for name in CONSTRAINTS[type(constraint)]]
+    return {"class": type(constraint).__name__, "bounds": bounds, "transform": names[0]}
+
+
+def _constraint_from_data(data: dict[str, Any]) -> Interval:
+    kinds = {kind.__name__: kind for kind in CONSTRAINTS}
+    transform, inverse = TRANSFORMS[data["transform"]]
+    bounds = [torch.tensor(bound, dtype=torch.float64) for bound in data["bounds"]]
+    return kinds[data["class"]](*bounds, transform=transform, inv_transform=inverse)
+
+
+TAG = "class"
+"""Key of the class of an object that is no type of JSON."""
+
+LIBRARIES = ("botorch.acquisition", "tvbo.acquisition", "tvbo.fit", "tvbo.optimizers")
+LIBRARIES += ("tvbo.retention", "tvbo.spaces")
+"""Packages of the classes that options may be of."""
+
+
+def option_to_data(value: Any) -> Any:
+    """Return an option of a recipe as types of JSON, for :func:`option_from_data`.
+
+    An object is its class and the arguments of its constructor, which it holds by their names. What
+    is of other code is only named, and cannot be made again from the data alone.
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {TAG: "float", "value": str(value)}
+    if isinstance(value, torch.Tensor | np.ndarray):
+        return {TAG: "Tensor", "value": torch.as_tensor(value).tolist()}
+    if isinstance(value, Mapping) and TAG not in value:
+        return {str(name): option_to_data(each) for name, each in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [option_to_data(each) for each in value]
+    if isinstance(value, Kernel | Mean):
+        try:
+            return {TAG: "Module", "value": kernel_to_data(value)}
+        except SerializationError as error:
+            return {TAG: "foreign", "value": shortened(error)}
+    if isinstance(value, partial) and not value.args:
+        called, arguments = option_to_data(value.func), option_to_data(value.keywords)
+        return {TAG: "partial", "function": called, "arguments": arguments}
+    kind = value if isinstance(value, type) else type(value)
+    name = f"{kind.__module__}:{kind.__qualname__}"
+    if not kind.__module__.startswith(LIBRARIES):
+        return {TAG: "foreign", "value": shortened(getattr(value, "__qualname__", name))}
+    if isinstance(value, type):
+        return {TAG: "type", "value": name}
+    arguments = {}
+    for each in inspect.signature(kind).parameters.values():
+        held = getattr(value, each.name)
+        arguments[each.name] = option_to_data(held)
+    return {TAG: name, "arguments": arguments}
+
+
+def option_from_data(data: Any) -> Any:
+    """Return the option that :func:`option_to_data` described; only classes of the libraries.
+
+    Raises:
+        SerializationError: if it holds an object of other code, or of a class that is not there.
+    """
+    if isinstance(data, list):
+        return [option_from_data(each) for each in data]
+    if not isinstance(data, dict):
+        return data
+    if (kind := data.get(TAG)) is None:
+        return {name: option_from_data(each) for name, each in data.items()}
+    match kind:
+        case "float":
+            return float(data["value"])
+        case "Tensor":
+            return torch.tensor(data["value"], dtype=torch.float64)
+        case "Module":
+            return kernel_from_data(data["value"])
+        case "partial":
+            function, arguments = map(option_from_data, (data["function"], data["arguments"]))
+            return partial(function, **arguments)
+        case "type":
+            return _class_of(data["value"])
+        case "foreign":
+            raise SerializationError(f"Expected options that are data. Got {data['value']}.")
+    arguments = {name: option_from_data(each) for name, each in data["arguments"].items()}
+    made = _class_of(kind)
+    for each in inspect.signature(made).parameters.values():
+        if each.kind is each.VAR_POSITIONAL:
+            return made(*arguments[each.name])
+    return made(**arguments)
+
+
+def _class_of(name: str) -> type:
+    """Return a class of the libraries by module and name."""
+    module, _, names = name.partition(":")
+    found: Any = None
+    if f"{module}.".startswith(tuple(f"{each}." for each in LIBRARIES)):
+        try:
+            found = import_module(module)
+            for each in names.split("."):
+                found = getattr(found, each)
+        except (ImportError, AttributeError):
+            found = None
+    if not isinstance(found, type) or found.__module__ != module:
+        raise SerializationError(f"Expected a class of {', '.join(LIBRARIES)}. Got {name!r:.200}.")
+    return found

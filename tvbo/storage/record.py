@@ -1,0 +1,428 @@
+"""Record an optimizer: begin a run, take one further, and share it with other processes."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import platform
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from copy import deepcopy
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from sqlalchemy import Connection, bindparam, insert, inspect, select, update
+
+from tvbo import recipes
+from tvbo.optimizers import Optimizer
+from tvbo.optimizers.event import Event, RecordedTrial
+from tvbo.serialize import SerializationError, option_from_data, option_to_data
+from tvbo.spaces.labels import Instant
+from tvbo.storage.database import (
+    VERSION,
+    Database,
+    StorageError,
+    StorageUnavailableError,
+    ask_table,
+    metadata,
+    outcome_table,
+    run_table,
+    trial_table,
+)
+from tvbo.storage.rows import parsed, read_one, read_outcomes, read_trials, rows_of
+from tvbo.trial import Trial
+from tvbo.values import shortened
+
+T = TypeVar("T", bound=Optimizer)
+
+SPACES = {
+    "bounds": "search_space",
+    "choices": "search_space",
+    "context_bounds": "contexts",
+    "contexts": "contexts",
+}
+"""Options that are read into an attribute of the optimizer, from which they are stored."""
+
+ENDINGS = {"tell": "told", "fail": "failed", "expire": "expired"}
+"""States of trials after the events that end them."""
+
+
+class DatabaseRecord:
+    """The record of an optimizer in a database.
+
+    A call that changes the optimizer is a transaction, in which nobody else changes the run: what
+    others have changed is taken in, the change is made in memory, and is written as a whole. If it
+    cannot be, the optimizer is restored from the rows before the next call.
+
+    Args:
+        database: The database.
+        blank: The optimizer without trials.
+        changes: Number of changes that the optimizer has taken in.
+        state: Its state as it was written.
+    """
+
+    def __init__(self, database: Database, blank: Optimizer, changes: int, state: str):
+        self.database = database
+        self._blank = blank
+        # None where the optimizer may differ from the rows.
+        self._changes: int | None = changes
+        self._state = state
+        self._is_closed = False
+
+    def refresh(self, optimizer: Optimizer) -> None:
+        """Have the optimizer take in what others have changed."""
+        if not self._is_closed:
+            with self.database.transaction() as connection:
+                self._take_in(connection, optimizer)
+
+    @contextmanager
+    def transaction(self, optimizer: Optimizer, events: Sequence[Event]) -> Iterator[None]:
+        """Have the body make a change, and write its events.
+
+        Raises:
+            StorageError: if the record is closed, or cannot be read or written.
+        """
+        if self._is_closed:
+            raise StorageError(
+                "Expected an optimizer whose record is open. Got one that was closed: go on with "
+                f"Optimizer.open({self.database.name!r})."
+            )
+        changed_at = time.time()
+        try:
+            with self.database.transaction(writes=True) as connection:
+                self._take_in(connection, optimizer)
+                yield
+                changes = (self._changes or 0) + len(events)
+                if events:
+                    self._write(connection, optimizer, events, changed_at)
+        except StorageUnavailableError:
+            self._changes = None
+            # The server may have gone away after the commit.
+            if not self._is_committed(changes if events else 0, changed_at):
+                raise
+        except BaseException:
+            self._changes = None
+            raise
+        self._changes = changes
+
+    def close(self) -> None:
+        """Refuse further changes."""
+        self._is_closed = True
+
+    def _take_in(self, connection: Connection, optimizer: Optimizer) -> None:
+        """Restore the optimizer from the rows if these are not as it knows them."""
+        query = select(run_table.c.changes).with_for_update()
+        if (changes := connection.execute(query).scalar_one()) != self._changes:
+            self._state = restore(connection, self.database.name, optimizer, self._blank)
+            self._changes = changes
+
+    def _write(
+        self,
+        connection: Connection,
+        optimizer: Optimizer,
+        events: Sequence[Event],
+        changed_at: float,
+    ) -> None:
+        assert self._changes is not None
+        rows: dict[int, dict[str, Any]] = {}
+        ended, outcomes, asks = [], [], []
+        who = f"{_user()} on {platform.node()}, process {os.getpid()}"
+        for number, event in enumerate(events, start=self._changes + 1):
+            if (trial := event.trial) is None:
+                continue
+            if event.kind not in ENDINGS:
+                row = rows[trial.id] = _row_of(trial, event)
+                row |= {"opened": number, "opened_at": changed_at, "opened_by": who}
+                row |= {"ended": None, "ended_at": None}
+                if event.predicted:
+                    dropped = json.dumps(event.dropped if any(event.dropped) else [])
+                    predicted = json.dumps(event.predicted)
+                    asks.append({"trial": trial.id, "dropped": dropped, "predicted": predicted})
+                continue
+            change = {"state": ENDINGS[event.kind], "reason": event.reason}
+            change |= {"ended": number, "ended_at": changed_at}
+            if trial.id in rows:
+                rows[trial.id] |= change
+            else:
+                ended.append({"number": trial.id, **change})
+            variances = event.Yvar or [None] * len(event.Y)
+            for place, (value, variance) in enumerate(zip(event.Y, variances, strict=True)):
+                outcome = {"trial": trial.id, "place": place}
+                outcomes.append({**outcome, "value": value, "variance": variance})
+        for table, values in (
+            (trial_table, [*rows.values()]),
+            (ask_table, asks),
+            (outcome_table, outcomes),
+        ):
+            if values:
+                connection.execute(insert(table), values)
+        if ended:
+            statement = update(trial_table).where(trial_table.c.id == bindparam("number"))
+            connection.execute(statement, ended)
+        changed = {"changes": self._changes + len(events), "changed_by": who}
+        changed |= {"changed_at": changed_at}
+        if (state := json.dumps(optimizer.state_dict())) != self._state:
+            changed["state"] = self._state = state
+        connection.execute(update(run_table).values(changed))
+
+    def _is_committed(self, changes: int, changed_at: float) -> bool:
+        """Return whether the newest change of the run is the one of this process."""
+        with suppress(StorageError), self.database.transaction() as connection:
+            run = read_one(connection, self.database.name)
+            return bool((run["changes"], run["changed_at"]) == (changes, changed_at))
+        return False
+
+
+def create(optimizer: Optimizer, url: str | Path) -> DatabaseRecord:
+    """Begin a run of an optimizer without trials.
+
+    A file appears whole or not at all.
+
+    Args:
+        optimizer: The optimizer.
+        url: A file that does not exist yet, or the URL of an empty database.
+
+    Raises:
+        StorageError: if the file exists or cannot be made, the database is not empty, or the
+            optimizer has trials.
+    """
+    if optimizer.num_trials > 0:
+        raise StorageError(
+            f"Expected an optimizer without trials: record it before the first ask. Got "
+            f"{optimizer!r}."
+        )
+    state = json.dumps(optimizer.state_dict())
+    labels = {"minimize": optimizer.minimize, **optimizer.labels.to_json()}
+    run = {
+        "id": 1,
+        "version": VERSION,
+        "tvbo": version("botorch-tvbo"),
+        "optimizer": _name_of(optimizer),
+        "settings": json.dumps(settings_of(optimizer)),
+        "labels": json.dumps(labels),
+        "seed": optimizer.seed,
+        "state": state,
+        "changes": 0,
+        "changed_by": _user(),
+        "changed_at": time.time(),
+        "begun_at": time.time(),
+    }
+    database = Database(url)
+    if database.path is None:
+        _fill(database, run)
+    else:
+        with _appearing(database.path) as new:
+            _fill(Database(new), run)
+    return DatabaseRecord(database, deepcopy(optimizer), 0, state)
+
+
+def open_run(
+    url: str | Path, kind: type[T], like: Optimizer | None, read_only: bool, wait: float
+) -> tuple[T, DatabaseRecord | None]:
+    """Return the optimizer of a run and its record, as ``Optimizer.open`` describes it."""
+    database = Database(url, wait)
+    with database.transaction() as connection:
+        database.check(connection)
+        run = read_one(connection, database.name)
+        blank = _blank_of(run, database.name, like)
+        if not isinstance(blank, kind):
+            raise StorageError(
+                f"Expected a run of a {kind.__name__}. Got {database.name}, of a "
+                f"{type(blank).__name__}: open it by Optimizer.open."
+            )
+        optimizer = deepcopy(blank)
+        state = restore(connection, database.name, optimizer, blank)
+    if read_only:
+        return optimizer, None
+    return optimizer, DatabaseRecord(database, blank, run["changes"], state)
+
+
+def restore(connection: Connection, name: str, optimizer: Optimizer, blank: Optimizer) -> str:
+    """Have an optimizer take over the rows of a run, and return its state as it is written.
+
+    Raises:
+        StorageError: if a row is damaged, or the optimizer cannot take it over.
+    """
+    run = read_one(connection, name)
+    outcomes = read_outcomes(connection)
+    dropped = {row["trial"]: row["dropped"] for row in rows_of(connection, ask_table)}
+    trials = []
+    for row in read_trials(connection, name):
+        number, nanoseconds = row["id"], row["nanoseconds"]
+        Y, Yvar = outcomes.get(number, ([], []))
+        if bool(Y) != (row["state"] == "told"):
+            raise StorageError(f"Expected a whole run. Got {name}: the outcome of trial {number}.")
+        trials.append(
+            RecordedTrial(
+                id=number,
+                round=row["round"],
+                t=row["t"] if nanoseconds is None else Instant(row["t"], nanoseconds),
+                X=row["X"],
+                context=row["context"],
+                key=row["key"],
+                state=row["state"],
+                informative=row["informative"],
+                information_gain=row["information_gain"],
+                reason=row["reason"],
+                opened=row["opened"],
+                ended=row["ended"],
+                dropped=parsed(name, f"the ask of trial {number}", dropped.get(number, "[]")),
+                Y=Y,
+                Yvar=() if None in Yvar else cast("list[float]", Yvar),
+            )
+        )
+    state = parsed(name, "its state", run["state"])
+    try:
+        optimizer.restore(deepcopy(blank), trials, state)
+    except Exception as error:  # Any error: the rows may be forged.
+        raise StorageError(
+            f"Expected a run that {type(optimizer).__name__} can take over. Got {name}: "
+            f"{type(error).__name__}: {shortened(error)}"
+        ) from error
+    return str(run["state"])
+
+
+def settings_of(optimizer: Optimizer) -> dict[str, Any]:
+    """Return what an optimizer was built from, as types of JSON."""
+    if optimizer.settings is None:
+        return {"recipe": None}
+    recipe, given = optimizer.settings
+    options: dict[str, Any] = {}
+    for name, value in given.items():
+        if value is not None and name not in ("generator", "contexts_outside"):
+            held = getattr(optimizer, SPACES[name]) if name in SPACES else value
+            options[name] = option_to_data(held)
+    return {"recipe": recipe, "options": options}
+
+
+def _blank_of(run: Mapping[str, Any], name: str, like: Optimizer | None) -> Optimizer:
+    """Return the optimizer of a run, without trials.
+
+    Raises:
+        StorageError: if it cannot be built, or the one that is given has other settings.
+    """
+    settings = parsed(name, "its settings", run["settings"])
+    if like is not None:
+        given = {"optimizer": _name_of(like), "seed": like.seed, "settings": settings_of(like)}
+        recorded = {"optimizer": run["optimizer"], "seed": run["seed"], "settings": settings}
+        # As both are after a way through JSON.
+        if (other := _difference(recorded, json.loads(json.dumps(given)))) is not None:
+            place, one, two = other
+            raise StorageError(
+                f"Expected a run of this problem and these settings. Got {name}, which differs in "
+                f"{place}: it has {shortened(repr(one))}, where {shortened(repr(two))} was given."
+            )
+        if like.num_trials > 0:
+            raise StorageError(f"Expected like= to have no trials. Got {like!r}.")
+        return deepcopy(like)
+    try:
+        recipe = settings["recipe"]
+        if recipe is None:
+            raise SerializationError(f"it was built by hand, a {run['optimizer']}")
+        if recipe not in recipes.__all__:
+            raise SerializationError(f"there is no recipe {recipe!r:.60}")
+        options = {key: option_from_data(each) for key, each in settings["options"].items()}
+        built: Optimizer = getattr(recipes, recipe)(**options, generator=run["seed"])
+        return built
+    except Exception as error:  # Any error: the settings may be forged.
+        raise StorageError(
+            f"Expected a run whose settings are data. Got {name}: {shortened(error)}. Give an "
+            "optimizer with the run's settings, like=."
+        ) from error
+
+
+def _difference(one: Any, two: Any, place: str = "") -> tuple[str, Any, Any] | None:
+    """Return where two values of JSON differ first, and what each has there."""
+    if isinstance(one, dict) and isinstance(two, dict):
+        for key in {**one, **two}:
+            found = _difference(one.get(key), two.get(key), f"{place}.{key}".removeprefix("."))
+            if found is not None:
+                return found
+        return None
+    return None if one == two else (place, one, two)
+
+
+def _row_of(trial: Trial, event: Event) -> dict[str, Any]:
+    """Return the row of a trial that is opened."""
+    values = trial.to_row()
+    named = {key: each for key, each in values.items() if key not in ("trial", "t")}
+    context = trial.context
+    return {
+        "id": trial.id,
+        "round": event.round or None,
+        "t": float(trial.t),
+        "nanoseconds": getattr(trial.t, "nanoseconds", None),
+        "parameters": json.dumps(named),
+        "X": json.dumps(trial.X.flatten().tolist()),
+        "context": None if context is None else json.dumps(context.flatten().tolist()),
+        "key": trial.key,
+        "state": "skipped" if trial.skipped else "open",
+        "informative": trial.informative,
+        "information_gain": trial.information_gain,
+        "reason": event.reason,
+    }
+
+
+def _fill(database: Database, run: Mapping[str, Any]) -> None:
+    """Make the tables of a run, and write its first row."""
+    with database.transaction(writes=True) as connection:
+        if names := inspect(connection).get_table_names():
+            raise StorageError(
+                f"Expected an empty database to record in. Got {database.name}, with a table "
+                f"{names[0]}: continue a run with Optimizer.open."
+            )
+        metadata.create_all(connection)
+        connection.execute(insert(run_table), [run])
+
+
+@contextmanager
+def _appearing(path: Path) -> Iterator[Path]:
+    """Yield another name for a file that the body writes, then rename it to its own.
+
+    Raises:
+        StorageError: if the file exists, or cannot be made.
+    """
+    new = path.with_name(f"{os.urandom(4).hex()}.new")
+    try:
+        _check_is_free(path)
+        new.touch(exist_ok=False)
+        yield new
+        # Unlike os.rename, it overwrites no file that appeared meanwhile.
+        os.link(new, path)
+        new.unlink()
+        if os.name == "posix":  # Where folders can be opened: wait until the name is on disk.
+            descriptor = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+    except OSError as error:
+        _check_is_free(path)
+        raise StorageError(f"Expected a file that can be made. Got {path}: {error}.") from error
+    finally:
+        for end in ("", "-journal"):
+            new.with_name(new.name + end).unlink(missing_ok=True)
+
+
+def _check_is_free(path: Path) -> None:
+    """Raise ``StorageError`` if a file is in the way."""
+    for each in (path, path.with_name(path.name + "-journal")):
+        if os.path.lexists(each):
+            raise StorageError(
+                f"Expected a new file to record in. Got {path}, beside which {each} exists: "
+                "continue a run with Optimizer.open, or record in another file."
+            )
+
+
+def _name_of(optimizer: Optimizer) -> str:
+    return f"{type(optimizer).__module__}.{type(optimizer).__qualname__}"
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (ImportError, KeyError, OSError):
+        return "somebody"
