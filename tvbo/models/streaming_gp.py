@@ -637,9 +637,10 @@ class StreamingGP(OneOutputModel):
 
         The model has no batch.
 
-        A draw :math:`F z` of the prior, with covariance :math:`F F^\top`, and the innovations
-        :math:`\nu = W z + R w`, :math:`W = V F^{-\top}`, :math:`R R^\top = I - W W^\top`, that go
-        with it give :math:`\mu + F z - V^\top \nu`, for rows ``V`` (Matheron's rule).
+        With a factor of the prior covariance :math:`F F^\top`, rows ``V`` and
+        :math:`W = V F^{-\top}`, the covariance is :math:`F (I - W^\top W) F^\top`, of whose middle
+        the symmetric root is taken: a draw does not depend on the order of the rows. It is
+        :math:`\mu + F z - V^\top (I + (I - W W^\top)^{1/2})^{-1} W z`.
 
         Args:
             t: Time of the draw, not before the newest event.
@@ -657,10 +658,9 @@ class StreamingGP(OneOutputModel):
         V = (self._by_row(stream, h) * stream.columns(pivots)).sum(axis=-1)
         W = _solved(F[pivots], V).T
         values, vectors = np.linalg.eigh((1 + JITTER) * np.eye(len(W)) - W @ W.T)
-        R = vectors * np.sqrt(values.clip(0.0))
-        normal = torch.randn(sum(W.shape), dtype=torch.float64, generator=generator).numpy()
-        z, w = np.split(normal, [len(pivots)])
-        explained = h @ stream.combined((W @ z + R @ w)[None])[0]
+        z = torch.randn(len(pivots), dtype=torch.float64, generator=generator).numpy()
+        by_row = vectors @ (vectors.T @ (W @ z) / (1 + np.sqrt(values.clip(0.0))))
+        explained = h @ stream.combined(by_row[None])[0]
         return mean + self._as_tensor(F @ z - explained[0])
 
     def prior_covariance(self, X1: Tensor, X2: Tensor) -> Tensor:

@@ -271,7 +271,7 @@ class Optimizer(ABC):
                     )
                     new.append(self._judge(trial))
                 self._num_asked = round_number
-                asked = [self._asked(trial, perf_counter() - began) for trial in new]
+                asked = [self._ask_event(trial, perf_counter() - began) for trial in new]
                 self._add(*self._refits(), *asked)
                 for trial in new:
                     if key is not None:
@@ -288,7 +288,7 @@ class Optimizer(ABC):
             raise
         return tuple(trials)
 
-    def _asked(self, trial: Trial, seconds: float) -> Event:
+    def _ask_event(self, trial: Trial, seconds: float) -> Event:
         """Return the event of an ask, with what a record of it has."""
         if self._record is None:
             return Event("ask", trial)
