@@ -314,8 +314,10 @@ def _constraint_from_data(data: dict[str, Any]) -> Interval:
 TAG = "class"
 """Key of the class of an object that is no type of JSON."""
 
-LIBRARIES = ("botorch.acquisition", "tvbo.acquisition", "tvbo.fit", "tvbo.optimizers")
-LIBRARIES += ("tvbo.retention", "tvbo.spaces")
+LIBRARIES = (
+    "botorch.acquisition",
+    *(f"tvbo.{name}" for name in ("acquisition", "fit", "optimizers", "retention", "spaces")),
+)
 """Packages of the classes that options may be of."""
 
 

@@ -190,13 +190,11 @@ class HyperparameterSets:
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> HyperparameterSets:
         """Return the sets that :meth:`to_data` described."""
-        names = ("kernel", "num_actions")
-        return cls(
-            **{
-                name: value if name in names else torch.tensor(value, dtype=torch.float64)
-                for name, value in data.items()
-            }
-        )
+        values: dict[str, Any] = {
+            name: torch.tensor(value, dtype=torch.float64) if isinstance(value, list) else value
+            for name, value in data.items()
+        }
+        return cls(**values)
 
     @classmethod
     def of(cls, model: SingleTaskGP, noise_variance: float) -> HyperparameterSets | None:

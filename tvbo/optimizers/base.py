@@ -545,7 +545,8 @@ class Optimizer(ABC):
         """
         from tvbo.storage.record import open_run
 
-        optimizer, optimizer._record = open_run(url, cls, like, read_only, wait)
+        optimizer, record = open_run(url, cls, like, wait)
+        optimizer._record = None if read_only else record
         return optimizer
 
     def close(self) -> None:
@@ -706,7 +707,8 @@ class Optimizer(ABC):
                 self._note_outcome(trial or recorded)
             else:
                 trial = trial or trial_of(recorded, self.labels)
-                self._note_loss(trial, recorded.state, recorded.reason, is_loaded)
+                ending = "failed" if recorded.state == "failed" else "expired"
+                self._note_loss(trial, ending, recorded.reason, is_loaded)
 
     def _check_can_ask(self) -> None:  # noqa: B027  # Few rules need it.
         """Raise if no further ask is planned for."""
@@ -950,7 +952,8 @@ class Optimizer(ABC):
             if self._events is not None:
                 yield
                 return
-            self._events = events = []
+            events: list[Event] = []
+            self._events = events
             record = self._record
             try:
                 with nullcontext() if record is None else record.transaction(self, events):

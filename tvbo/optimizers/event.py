@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 
 from tvbo.spaces.labels import Labels
 from tvbo.trial import Trial
 from tvbo.values import shortened
-
-if TYPE_CHECKING:
-    from tvbo.optimizers.base import Optimizer
 
 Kind = Literal["ask", "attach", "tell", "fail", "expire", "refit"]
 
@@ -145,14 +142,12 @@ class Settings(NamedTuple):
 
 
 class Record(Protocol):
-    """Where the changes of an optimizer are recorded, for other processes as well."""
+    """Where the changes of an optimizer are recorded, and those of others are read."""
 
-    def refresh(self, optimizer: Optimizer) -> None:
+    def refresh(self, optimizer: Any) -> None:
         """Have the optimizer take in what others have changed."""
 
-    def transaction(
-        self, optimizer: Optimizer, events: Sequence[Event]
-    ) -> AbstractContextManager[None]:
+    def transaction(self, optimizer: Any, events: Sequence[Event]) -> AbstractContextManager[None]:
         """Return a context manager whose body makes a change, after what others have changed.
 
         The events that the body adds are on disk when it has ended. If it raises, none is, and the

@@ -295,8 +295,8 @@ class OutcomeModel:
             newest_told: The time of the newest outcome.
         """
         dropped: dict[int, float] = {}
-        for t, numbers in asks:
-            dropped |= dict.fromkeys(numbers, t)
+        for t, gone in asks:
+            dropped |= dict.fromkeys(gone, t)
         numbers = tuple(each.id for each in trials)
         held = torch.tensor([number not in dropped for number in numbers], dtype=torch.bool)
         self.observations = observations[held]

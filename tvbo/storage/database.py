@@ -139,16 +139,14 @@ class Database:
         self.path: Path | None = None
         try:
             is_url = isinstance(url, str) and "://" in url
-            made = make_url(url) if is_url else URL.create("sqlite", database=str(url))
+            made = make_url(str(url)) if is_url else URL.create("sqlite", database=str(url))
             if made.get_backend_name() == "sqlite" and made.database not in (None, "", ":memory:"):
                 self.path = Path(os.path.realpath(str(made.database)))
                 made = made.set(database=str(self.path))
             options: dict[str, Any] = {"timeout": wait} if self.is_sqlite(made) else {}
             self.engine = create_engine(made, poolclass=NullPool, connect_args=options)
         except (ArgumentError, ImportError) as error:
-            raise StorageError(
-                f"Expected a file or the URL of a database. Got {error}."
-            ) from error
+            raise StorageError(f"Expected a file or the URL of a database. Got {error}.") from error
         self.name = str(self.path or made.render_as_string())
         if self.path is not None:
             event.listen(self.engine, "connect", _prepare_sqlite)

@@ -142,7 +142,7 @@ class DatabaseRecord:
                     predicted = json.dumps(event.predicted)
                     asks.append({"trial": trial.id, "dropped": dropped, "predicted": predicted})
                 continue
-            change = {"state": ENDINGS[event.kind], "reason": event.reason}
+            change: dict[str, Any] = {"state": ENDINGS[event.kind], "reason": event.reason}
             change |= {"ended": number, "ended_at": changed_at}
             if trial.id in rows:
                 rows[trial.id] |= change
@@ -162,7 +162,7 @@ class DatabaseRecord:
         if ended:
             statement = update(trial_table).where(trial_table.c.id == bindparam("number"))
             connection.execute(statement, ended)
-        changed = {"changes": self._changes + len(events), "changed_by": who}
+        changed: dict[str, Any] = {"changes": self._changes + len(events), "changed_by": who}
         changed |= {"changed_at": changed_at}
         if (state := json.dumps(optimizer.state_dict())) != self._state:
             changed["state"] = self._state = state
@@ -220,8 +220,8 @@ def create(optimizer: Optimizer, url: str | Path) -> DatabaseRecord:
 
 
 def open_run(
-    url: str | Path, kind: type[T], like: Optimizer | None, read_only: bool, wait: float
-) -> tuple[T, DatabaseRecord | None]:
+    url: str | Path, kind: type[T], like: Optimizer | None, wait: float
+) -> tuple[T, DatabaseRecord]:
     """Return the optimizer of a run and its record, as ``Optimizer.open`` describes it."""
     database = Database(url, wait)
     with database.transaction() as connection:
@@ -235,8 +235,6 @@ def open_run(
             )
         optimizer = deepcopy(blank)
         state = restore(connection, database.name, optimizer, blank)
-    if read_only:
-        return optimizer, None
     return optimizer, DatabaseRecord(database, blank, run["changes"], state)
 
 
