@@ -1,0 +1,1 @@
+"""Runs for people and programs that are not Python: pages, and calls over HTTP."""
