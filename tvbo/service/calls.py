@@ -1,0 +1,265 @@
+"""The calls of a run: plain values in, plain values out, as JSON has them.
+
+Bad input raises ``ValueError``, ``TypeError`` or an error of BoTorch's, with a message in one line.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from botorch.exceptions.errors import InputDataError, UnsupportedError
+
+from tvbo.optimizers import GPOptimizer, Optimizer, Trial
+from tvbo.recommendation import Recommendation
+from tvbo.spaces.search_space import SearchSpace
+from tvbo.values import as_number, check_names
+
+Values = dict[str, Any]
+"""What a call returns: text, numbers, truth values, None, and lists and dicts of these."""
+
+BAND = 1.96
+"""Standard deviations on each side of a mean that hold 95 %."""
+
+MAX_GAPS, MAX_AHEAD = 100, timedelta(days=1)
+"""Usual gaps between trials, and time, after which an ask seems to be by a wrong clock."""
+
+
+def ask(
+    optimizer: Optimizer,
+    t: float | str | None = None,
+    context: Any = None,
+    key: str | None = None,
+    force: bool = False,
+) -> Values:
+    """Ask for the next trial.
+
+    Args:
+        optimizer: The optimizer of the run.
+        t: The time, a number or in ISO 8601; None is the next round, or with a unit of time now.
+        context: The context: values by name, or a list of numbers where it has no names.
+        key: A key of the caller's; asked again, it gives the same trial.
+        force: Whether the time may be far ahead of the trials so far.
+
+    Returns:
+        ``trial``, its number; ``t``; ``parameters`` and, where contexts were declared, ``context``
+        by name; ``feasibility`` where it is known; and ``skipped``, whether not to try it.
+
+    Raises:
+        InputDataError: if the time is far ahead of the trials so far; else as ``Optimizer.ask``.
+    """
+    now = time_of(optimizer, t)
+    if not force:
+        _check_clock(optimizer, now)
+    trial = optimizer.ask(now, _row_of(optimizer.contexts, context), key)
+    values: Values = {"trial": trial.id, **_inputs_of(optimizer, trial)}
+    if trial.feasibility is not None:
+        values["feasibility"] = trial.feasibility
+    return values | {"skipped": trial.skipped}
+
+
+def tell(optimizer: Optimizer, trial: int, outcome: Any, variance: Any = None) -> Values:
+    """Tell the outcome of a trial, one number, or several by name; return its number."""
+    optimizer.tell(trial, outcome, variance)
+    return {"trial": trial}
+
+
+def fail(optimizer: Optimizer, trial: int, reason: str) -> Values:
+    """Say that a trial has no outcome, and will not have one; return its number."""
+    optimizer.fail(trial, reason)
+    return {"trial": trial}
+
+
+def expire(
+    optimizer: Optimizer,
+    trial: int | None = None,
+    older_than: float | str | None = None,
+    t: float | str | None = None,
+) -> Values:
+    """Give up a trial whose outcome did not come in time, or all that are overdue.
+
+    Args:
+        optimizer: The optimizer of the run.
+        trial: Number of the trial; None are all those that are overdue.
+        older_than: With several, the age of trials to give up: a number, or with a unit of time
+            text such as ``"2h"``.
+        t: Their age is up to this time, as of :func:`ask`; without a unit of time, it is needed.
+
+    Returns:
+        ``expired``, the numbers of the trials.
+    """
+    if (trial is None) == (older_than is None):
+        raise InputDataError(
+            f"Expected either a trial or older_than. Got {trial!r} and {older_than!r}."
+        )
+    if trial is not None:
+        optimizer.expire(trial)
+        return {"expired": [trial]}
+    delay, scale = older_than, optimizer.time_scale
+    if scale is not None:
+        delay = scale.to_span(older_than)
+    elif isinstance(older_than, str):
+        delay = number("older_than", older_than)
+    now = time_of(optimizer, t)
+    if now is None:
+        raise InputDataError("Expected t, up to which trials have an age. Got none.")
+    return {"expired": [each.id for each in optimizer.expire_overdue(now, delay)]}
+
+
+def recommend(optimizer: Optimizer, t: float | str | None = None, context: Any = None) -> Values:
+    """Return the action that is best by the model, at a time and in a context.
+
+    Args:
+        optimizer: The optimizer of the run.
+        t: The time; None is that of the newest trial, or with a unit of time now.
+        context: As of :func:`ask`.
+
+    Returns:
+        As :func:`predict`.
+    """
+    gp = _with_model(optimizer, "recommend")
+    given = _row_of(optimizer.contexts, context)
+    return _outlook(optimizer, gp.recommend(given, time_of(optimizer, t)))
+
+
+def front(optimizer: Optimizer, t: float | str | None = None, context: Any = None) -> Values:
+    """Return the best compromises of several outcomes: ``front``, as of :func:`recommend`."""
+    gp = _with_model(optimizer, "front")
+    given = _row_of(optimizer.contexts, context)
+    found = gp.front(given, time_of(optimizer, t))
+    return {"front": [_outlook(optimizer, each) for each in found]}
+
+
+def predict(
+    optimizer: Optimizer, parameters: Any, t: float | str | None = None, context: Any = None
+) -> Values:
+    """Return what the model expects of an action.
+
+    Args:
+        optimizer: The optimizer of the run.
+        parameters: Values by name, or a list of numbers where they have no names.
+        t: As of :func:`recommend`.
+        context: As of :func:`ask`.
+
+    Returns:
+        ``parameters`` and ``context``; ``t``; of the outcome without its noise ``mean`` and
+        ``band``, that of 95 %; of each other one ``NAME_mean`` and ``NAME_band``; ``feasibility``
+        and ``probability_of_success`` where these are known.
+    """
+    gp = _with_model(optimizer, "predict")
+    X = gp.search_space.read(_row_of(gp.search_space, parameters))
+    given = _row_of(optimizer.contexts, context)
+    [expected] = gp.front(given, time_of(optimizer, t), choices=X)
+    return _outlook(optimizer, expected)
+
+
+def drift(optimizer: Optimizer, outcome: str | None = None) -> Values:
+    """Return how fast an outcome drifts; None is the first.
+
+    Returns:
+        ``form``; ``half_life`` and ``half_life_interval``, in units of time, None where there is
+        none; ``forgetting_rate``; ``time_unit``.
+    """
+    found = _with_model(optimizer, "drift").drift(outcome)
+    interval = found.half_life_interval
+    return {
+        "form": found.form,
+        "half_life": finite(found.half_life),
+        "half_life_interval": None if interval is None else [finite(each) for each in interval],
+        "forgetting_rate": found.forgetting_rate,
+        "time_unit": found.time_unit,
+    }
+
+
+def time_of(optimizer: Optimizer, t: Any) -> Any:
+    """Return the time that was given; with a unit of time, by default the present."""
+    scale = optimizer.time_scale
+    if scale is None:
+        return number("t", t) if isinstance(t, str) else t
+    if t is not None:
+        return t
+    now = datetime.now(UTC)
+    return now if scale.zone is not None else now.replace(tzinfo=None)
+
+
+def number(what: str, text: str) -> float:
+    """Return the number that a text stands for."""
+    try:
+        return float(text)
+    except ValueError as error:
+        raise InputDataError(f"Expected a number for {what}. Got {text!r}.") from error
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON has it: a timestamp as text."""
+    return value if isinstance(value, str | bool | int | float) else str(value)
+
+
+def finite(value: float) -> float | None:
+    """Return a number as JSON has it: None where it is infinite, or none."""
+    return value if math.isfinite(value) else None
+
+
+def _check_clock(optimizer: Optimizer, now: Any) -> None:
+    """Raise for a time far ahead of the trials, from which a run could not go back."""
+    scale = optimizer.time_scale
+    if scale is None or not isinstance(optimizer, GPOptimizer):
+        return
+    times = [*optimizer.observations.X[:, -1].tolist()]
+    times += [float(trial.t) for trial in optimizer.open_trials]
+    if len(times) < 2:
+        return
+    newest = max(times)
+    # The mean, since trials may come in batches with a pause between them.
+    gap = (newest - min(times)) / (len(times) - 1)
+    ahead = optimizer.labels.number(now) - newest
+    if ahead > max(MAX_GAPS * gap, scale.to_span(MAX_AHEAD)):
+        raise InputDataError(
+            f"Expected a time near {plain(scale.to_stamp(newest))}, that of the newest trial. Got "
+            f"{now}, further than {MAX_GAPS} usual gaps and a day: if no clock is wrong, ask with "
+            "force."
+        )
+
+
+def _row_of(space: SearchSpace | None, values: Any) -> Any:
+    """Return values as a space takes them; by ``action_0``, ... where it has no names."""
+    if space is None or space.parameters is not None or not isinstance(values, Mapping):
+        return values
+    names = [f"{space.name}_{place}" for place in range(space.dim)]
+    check_names(values, names, "values of")
+    return [as_number(name, values[name]) for name in names]
+
+
+def _with_model(optimizer: Optimizer, call: str) -> GPOptimizer:
+    if not isinstance(optimizer, GPOptimizer):
+        raise UnsupportedError(
+            f"Expected a run of a rule that has a model. Got {call} of {type(optimizer).__name__}."
+        )
+    return optimizer
+
+
+def _inputs_of(optimizer: Optimizer, point: Trial | Recommendation) -> Values:
+    """Return time, action and context of a trial, by name or numbered."""
+    row = optimizer.labels.to_row(point.X, point.t, point.context)
+    action = optimizer.labels.to_row(point.X, point.t, None)
+    values: Values = {"t": plain(row.pop("t"))}
+    values["parameters"] = {name: value for name, value in row.items() if name in action}
+    if point.context is not None:
+        values["context"] = {name: row[name] for name in row if name not in action}
+    return values
+
+
+def _outlook(optimizer: Optimizer, expected: Recommendation) -> Values:
+    """Return what is expected of an action."""
+    values = _inputs_of(optimizer, expected)
+    moments = {"": (expected.mean, expected.standard_deviation)}
+    moments |= {f"{name}_": each for name, each in expected.others.items()}
+    for name, (mean, deviation) in moments.items():
+        values[f"{name}mean"] = mean
+        values[f"{name}band"] = [mean - BAND * deviation, mean + BAND * deviation]
+    for name in ("feasibility", "probability_of_success"):
+        if (probability := getattr(expected, name)) is not None:
+            values[name] = probability
+    return values
