@@ -679,36 +679,41 @@ class Optimizer(ABC):
         vars(self).update(blank.__getstate__())
         is_loaded = self._load(trials, state)
         for recorded, ends in in_order(trials):
-            number, needs_trial = recorded.id, not is_loaded or recorded.ended is None
-            if not ends:
-                self._num_trials = number
-                is_asked = recorded.round is not None
-                if is_asked and not is_loaded:
-                    self._start_ask(number)
-                self._num_asked = recorded.round or self._num_asked
-                is_skipped = recorded.state == "skipped"
-                if recorded.key is not None:
-                    skipped = trial_of(recorded, self.labels) if is_skipped else number
-                    self._by_key[recorded.key] = skipped
-                if not recorded.informative:
-                    ending: Ending = "skipped" if is_skipped else "discarded"
-                    self.trial_log.add(trial_of(recorded, self.labels), ending, recorded.reason)
-                if is_skipped:
-                    continue
-                if is_asked:
-                    self._asked_at[number] = recorded.t
-                if needs_trial:
-                    self._open_trial(trial_of(recorded, self.labels))
-                continue
-            trial = None if is_loaded else self._open[number]
-            if recorded.state == "told":
-                if trial is not None:
-                    self._learn(trial, self._observation(trial, recorded.Y, recorded.Yvar or None))
-                self._note_outcome(trial or recorded)
+            if ends:
+                self._restore_end(recorded, is_loaded)
             else:
-                trial = trial or trial_of(recorded, self.labels)
-                ending = "failed" if recorded.state == "failed" else "expired"
-                self._note_loss(trial, ending, recorded.reason, is_loaded)
+                self._restore_start(recorded, is_loaded)
+
+    def _restore_start(self, recorded: RecordedTrial, is_loaded: bool) -> None:
+        """Open a trial of a record; that of an ended one is loaded already where all are."""
+        number, is_skipped = recorded.id, recorded.state == "skipped"
+        self._num_trials = number
+        if recorded.key is not None:
+            trial = trial_of(recorded, self.labels) if is_skipped else number
+            self._by_key[recorded.key] = trial
+        if not recorded.informative:
+            ending: Ending = "skipped" if is_skipped else "discarded"
+            self.trial_log.add(trial_of(recorded, self.labels), ending, recorded.reason)
+        if recorded.round is not None:
+            if not is_loaded:
+                self._start_ask(number)
+            self._num_asked = recorded.round
+            if not is_skipped:
+                self._asked_at[number] = recorded.t
+        if not is_skipped and not (is_loaded and recorded.ended is not None):
+            self._open_trial(trial_of(recorded, self.labels))
+
+    def _restore_end(self, recorded: RecordedTrial, is_loaded: bool) -> None:
+        """Close a trial of a record."""
+        trial = None if is_loaded else self._open[recorded.id]
+        if recorded.state == "told":
+            if trial is not None:
+                self._learn(trial, self._observation(trial, recorded.Y, recorded.Yvar or None))
+            self._note_outcome(trial or recorded)
+        else:
+            ending: Ending = "failed" if recorded.state == "failed" else "expired"
+            trial = trial or trial_of(recorded, self.labels)
+            self._note_loss(trial, ending, recorded.reason, is_loaded)
 
     def _check_can_ask(self) -> None:  # noqa: B027  # Few rules need it.
         """Raise if no further ask is planned for."""
