@@ -90,9 +90,11 @@ class DatabaseRecord:
                 "Expected an optimizer whose record is open. Got one that was closed: go on with "
                 f"Optimizer.open({self.database.name!r})."
             )
-        changed_at = time.time()
+        changes, changed_at = 0, time.time()
         try:
             with self.database.transaction(writes=True) as connection:
+                # Nobody else writes from here on, a server's other sessions included.
+                connection.execute(select(run_table.c.id).with_for_update())
                 self._take_in(connection, optimizer)
                 yield
                 changes = (self._changes or 0) + len(events)
@@ -101,7 +103,7 @@ class DatabaseRecord:
         except StorageUnavailableError:
             self._changes = None
             # The server may have gone away after the commit.
-            if not self._is_committed(changes if events else 0, changed_at):
+            if not self._is_committed(changes, changed_at):
                 raise
         except BaseException:
             self._changes = None
@@ -114,8 +116,8 @@ class DatabaseRecord:
 
     def _take_in(self, connection: Connection, optimizer: Optimizer) -> None:
         """Restore the optimizer from the rows if these are not as it knows them."""
-        query = select(run_table.c.changes).with_for_update()
-        if (changes := connection.execute(query).scalar_one()) != self._changes:
+        changes = connection.execute(select(run_table.c.changes)).scalar_one()
+        if changes != self._changes:
             self._state = restore(connection, self.database.name, optimizer, self._blank)
             self._changes = changes
 
