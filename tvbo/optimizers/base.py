@@ -7,6 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from numbers import Integral, Real
@@ -95,6 +96,8 @@ class Optimizer(ABC):
     failures: str = "learn"
     """``"nan"`` if a trial whose outcome is NaN fails."""
     _listeners: tuple[dict[str, Callable[..., object] | None], ...] = ()
+    _prepared: tuple[object, Optimizer, Tensor] | None = None
+    """What was prepared: for which ask, a copy that has chosen the action, and the action."""
     _events: list[Event] | None = None
     """Events of the change that is under way, announced when it is complete and on disk."""
 
@@ -260,8 +263,10 @@ class Optimizer(ABC):
         began = perf_counter()
         try:
             while len(trials) < q:
-                self._start_ask(self._num_trials + 1)
-                X = self._choose(space, q - len(trials), t, context)
+                X = self._take_prepared(t, context) if request is None else None
+                if X is None:
+                    self._start_ask(self._num_trials + 1)
+                    X = self._choose(space, q - len(trials), t, context)
                 new = []
                 for x in X.split(1):
                     self._num_trials += 1
@@ -287,6 +292,47 @@ class Optimizer(ABC):
                     self.expire(trial, "the ask for its batch was interrupted")
             raise
         return tuple(trials)
+
+    def prepare(self, t: Time | None = None, context: Context | None = None) -> Callable[[], None]:
+        """Return a function that chooses the next action ahead of an ask with these arguments.
+
+        It works on a copy, in a thread of its own if wanted, while other calls are made. If nothing
+        has changed since, the ask then opens a trial with this action at once.
+
+        Args:
+            t: The time, as of :meth:`ask`.
+            context: The context, as of :meth:`ask`.
+
+        Raises:
+            InputDataError, BotorchTensorDimensionError: as :meth:`ask`.
+        """
+        with self._one_call("prepare"):
+            self._check_can_ask()
+            now, here = self._time_to_ask(t), self._check_context(context)
+            moment, ahead = self._moment(now, here), deepcopy(self)
+
+        def choose() -> None:
+            ahead._start_ask(ahead._num_trials + 1)
+            X = ahead._choose(ahead.search_space, 1, now, here)
+            # What a record has of it is made as well, most of which the models keep.
+            ahead._predicted(Trial(ahead._num_trials + 1, X, now, here, labels=ahead.labels))
+            self._prepared = moment, ahead, X
+
+        return choose
+
+    def _moment(self, t: float, context: Tensor | None) -> object:
+        """Return what an ask for one action depends on: what has happened, time and context."""
+        log, here = self.trial_log, None if context is None else tuple(context.tolist())
+        counts = self._num_trials, log.num_told, log.num_failed, log.num_expired
+        return self.seed, counts, t, here
+
+    def _take_prepared(self, t: float, context: Tensor | None) -> Tensor | None:
+        """Take over a copy that has chosen the action of this ask; None if there is none."""
+        prepared, self._prepared = self._prepared, None
+        if prepared is None or prepared[0] != self._moment(t, context):
+            return None
+        vars(self).update(prepared[1].__getstate__())
+        return prepared[2]
 
     def _ask_event(self, trial: Trial, seconds: float) -> Event:
         """Return the event of an ask, with what a record of it has."""
@@ -563,7 +609,7 @@ class Optimizer(ABC):
 
     def __getstate__(self) -> dict[str, object]:
         # A record, a lock and functions of this process.
-        of_process = ("_record", "_lock", "_listeners", "_events")
+        of_process = ("_record", "_lock", "_listeners", "_events", "_prepared")
         return {name: value for name, value in vars(self).items() if name not in of_process}
 
     def __setstate__(self, state: dict[str, object]) -> None:
