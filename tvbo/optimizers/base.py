@@ -595,6 +595,11 @@ class Optimizer(ABC):
         optimizer._record = None if read_only else record
         return optimizer
 
+    @property
+    def recorded_at(self) -> str | None:
+        """The file or URL of its record, closed or not; None if it has none."""
+        return None if self._record is None else self._record.url
+
     def close(self) -> None:
         """Close the record, if there is one; this optimizer can then change no more."""
         with self._locked("close"):

@@ -125,6 +125,7 @@ class Database:
 
     Attributes:
         path: The file, without symbolic links; None of a server.
+        url: What another connection takes to reach it.
         name: What it is called in messages, without a password.
 
     Raises:
@@ -149,6 +150,7 @@ class Database:
             self.engine = create_engine(made, poolclass=NullPool, connect_args=options)
         except (ArgumentError, ImportError) as error:
             raise StorageError(f"Expected a file or the URL of a database. Got {error}.") from error
+        self.url = str(self.path or made.render_as_string(hide_password=False))
         self.name = str(self.path or made.render_as_string())
         if self.path is not None:
             event.listen(self.engine, "connect", _prepare_sqlite)
