@@ -605,7 +605,7 @@ def _build(
             layout,
             torch.cat([each.bounds for each in spaces], dim=-1),
             forgetting_rate=forgetting_rate,
-            widths=[width for each in spaces for width in each.widths],
+            widths=[width for each in spaces for width in each.varying.values()],
             **{name: given[name] for name in OPTIONS_OF_FITS if name in given},
         )
         kept = retention or _stale_cutoff(fitter)

@@ -72,12 +72,15 @@ class Feasibility:
             return rows.new_zeros(rows.shape[:-1])
         return self.success.log_probability(rows)
 
-    def probabilities(self, row: Tensor) -> dict[str, float | None]:
-        """Return both at a row, ``1 x d``, by name; None without constraint or failure."""
+    def probabilities(self, rows: Tensor) -> dict[str, Tensor]:
+        """Return both by name, ``n``, at rows ``n x d``, where there is a constraint or failure."""
+        found = {}
         with torch.no_grad():
-            feasibility = self.log_constraints(row).exp().item() if self.goals.limits else None
-            success = None if self.success is None else self.log_success(row).exp().item()
-        return {"feasibility": feasibility, "probability_of_success": success}
+            if self.goals.limits:
+                found["feasibility"] = self.log_constraints(rows).exp()
+            if self.success is not None:
+                found["probability_of_success"] = self.log_success(rows).exp()
+        return found
 
 
 class Allowed(AcquisitionFunction):

@@ -52,13 +52,12 @@ class StandardizedModel:
     model: Model
     transform: Standardize
 
-    def moments(self, row: Tensor) -> tuple[float, float]:
-        """Return mean and variance in the user's unit, without noise, at a row ``1 x d``."""
+    def moments(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return means and variances in the user's unit, without noise, ``n``, at rows ``n x d``."""
         with torch.no_grad():
-            mean, variance = marginals(self.model, row)
-        return self.transform.means.item() + self.scale * mean.item(), (
-            self.scale**2 * variance.item()
-        )
+            mean, variance = marginals(self.model, rows.unsqueeze(-2))
+        mean = self.transform.means.item() + self.scale * mean.squeeze(-1)
+        return mean, self.scale**2 * variance.squeeze(-1)
 
     @property
     def scale(self) -> float:

@@ -49,12 +49,6 @@ class SpaceFilling:
         # The points of the sequence do not depend on how many are drawn.
         cube = torch.tensor([[0.0], [1.0]], dtype=torch.float64).expand(2, dim)
         point = draw_sobol_samples(cube, n=self.num_drawn, q=1, seed=seed)[-1]
-        if isinstance(search_space, MixedSpace):
-            return search_space.parameters.from_unit(point)
-        lower, upper = search_space.bounds.unbind()
-        if not isinstance(search_space, FiniteSpace):
-            return (lower + point * (upper - lower)).clamp(lower, upper)
-        choices = search_space.choices[untried]
-        scaled = (choices - lower) / torch.where(upper > lower, upper - lower, 1.0)
-        nearest = (scaled - point).square().sum(dim=-1).argmin()
-        return choices[nearest].clone().unsqueeze(0)
+        if isinstance(search_space, FiniteSpace):
+            return search_space.from_unit(point, untried)
+        return search_space.from_unit(point)

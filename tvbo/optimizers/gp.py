@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError
@@ -25,19 +25,23 @@ from tvbo.optim.maximize import maximize
 from tvbo.optim.space_filling import SpaceFilling
 from tvbo.optimizers.base import Optimizer
 from tvbo.optimizers.event import Event, RecordedTrial, Settings, in_order
+from tvbo.optimizers.importance import total_effects
 from tvbo.optimizers.outcome_model import OutcomeModel
 from tvbo.optimizers.pareto import pareto_actions
 from tvbo.optimizers.pending import Hallucinate, Pending
 from tvbo.optimizers.posterior_state import PosteriorState
 from tvbo.recommendation import Policy, Recommendation
 from tvbo.retention import Retention
-from tvbo.spaces import AskContext, FiniteSpace
+from tvbo.spaces import AskContext, FiniteSpace, InputLayout
 from tvbo.spaces.labels import OUTCOME, Context, Time, TimeScale
 from tvbo.spaces.observations import Observations
 from tvbo.spaces.search_space import SearchSpace
 from tvbo.threads import threads_for
 from tvbo.trial import Trial
 from tvbo.values import Table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Failures = Literal["learn", "nan", "ignore"]
 """What trials that fail or expire are taken for."""
@@ -288,6 +292,76 @@ class GPOptimizer(Optimizer):
             X = pareto_actions(self._feasibility, present, num_points)
             return [self._outlook(x, present) for x in X.split(1)]
 
+    def predict(
+        self, X: Table, t: Time | None = None, context: Context | None = None
+    ) -> pd.DataFrame:
+        """Return what outcomes to expect of actions at a time, in a context.
+
+        By the outcomes observed, whatever is pending. Does not modify the optimizer.
+
+        Args:
+            X: ``n x d``, a table with a row for each action, or lists of values by name, of which
+                all combinations are meant, such as ``{"x": [0.1, 0.2], "kind": ["a"]}``.
+            t: The time; None is that of the newest open ask or outcome.
+            context: The context, where contexts were declared.
+
+        Returns:
+            A row for each action, as :meth:`tvbo.optimizers.Recommendation.to_row` has it: time,
+            action, context, mean and standard deviation, without the noise of an outcome, of the
+            first outcome and of others by name, and ``feasibility`` and
+            ``probability_of_success``, where there are constraints or a trial has failed.
+
+        Raises:
+            InputDataError, BotorchTensorDimensionError: as :meth:`recommend`.
+            ValueError: if there are no actions.
+
+        Example:
+            >>> optimizer.predict(torch.linspace(0, 1, 11).unsqueeze(-1))["mean"]
+        """
+        import pandas as pd
+
+        with self._one_call("predict"):
+            present = self._look_at(t, self._check_context(context))
+            X = self.search_space.read_table(X)
+            rows = present.rows(X)
+            table = pd.DataFrame(self.labels.to_row(x, present.t, present.context) for x in X)
+            for place, (mean, deviation) in enumerate(self._expected(rows)):
+                name = f"{self.goals.names[place]}_" if place > 0 else ""
+                table[f"{name}mean"], table[f"{name}standard_deviation"] = mean, deviation
+            return table.assign(**self._feasibility.probabilities(rows))
+
+    def importance(self, outcome: str | None = None) -> dict[str, float]:
+        """Return how much each parameter and context matters to the mean of an outcome now.
+
+        It is the total Sobol index of the posterior mean at the time of the newest open ask or
+        outcome: the share of its variance over the whole space in which a parameter takes part,
+        alone and together with others. Other than a length-scale, it counts how much changes along
+        a parameter and not only how fast, and it is the same measure for numbers and categories.
+        Does not modify the optimizer.
+
+        Args:
+            outcome: Name of the outcome; None is the first.
+
+        Returns:
+            From 0, of what does not matter, to 1, of what alone decides, the largest first. Shares
+            add up to 1, or to more where parameters act together.
+
+        Raises:
+            ValueError: if there is no such outcome.
+            InputDataError: if nothing is observed or open.
+        """
+        place = self._place_of(outcome)
+        with self._one_call("importance"):
+            now = self._look_at(None).t
+            spaces = [self.search_space]
+            if self.layout.num_contexts and self.contexts is not None:
+                spaces.append(self.contexts)
+            model, context = self._newest[place], InputLayout(self.layout.time_feature)
+            effects = total_effects(
+                lambda X: model.moments(context.rows(X, now))[0], spaces, self.seed
+            )
+        return dict(sorted(effects.items(), key=lambda each: -each[1]))
+
     def drift(self, outcome: str | None = None) -> DriftEstimate:
         """Return how fast the function drifts, by the observations held.
 
@@ -300,12 +374,16 @@ class GPOptimizer(Optimizer):
             ValueError: if there is no such outcome.
             InputDataError: if the noise of the outcomes is neither known nor learned.
         """
-        if outcome is not None and outcome not in self.goals.names:
-            raise ValueError(f"Expected one of {', '.join(self.goals.names)}. Got {outcome!r}.")
+        place = self._place_of(outcome)
         with self._one_call("drift"):
-            place = 0 if outcome is None else self.goals.names.index(outcome)
             fitter = self.outcome_models[place].fitter_at(self._present[0], self._next_generator())
         return estimate_drift(fitter, None if self.time_scale is None else self.time_scale.unit)
+
+    def _place_of(self, outcome: str | None) -> int:
+        """Return the place of an outcome; of None the first."""
+        if outcome is not None and outcome not in self.goals.names:
+            raise ValueError(f"Expected one of {', '.join(self.goals.names)}. Got {outcome!r}.")
+        return 0 if outcome is None else self.goals.names.index(outcome)
 
     def _choose(
         self, search_space: SearchSpace, q: int, t: float, context: Tensor | None
@@ -422,10 +500,8 @@ class GPOptimizer(Optimizer):
     def _outlook(self, X: Tensor, present: AskContext) -> Recommendation:
         """Return what the newest models expect of an action."""
         row = present.rows(X)
-        moments = [each.moments(row) for each in self._newest]
         (mean, deviation), *others = (
-            (sign * mean, math.sqrt(variance))
-            for sign, (mean, variance) in zip(self._signs.tolist(), moments, strict=True)
+            (mean.item(), deviation.item()) for mean, deviation in self._expected(row)
         )
         return Recommendation(
             X,
@@ -436,15 +512,21 @@ class GPOptimizer(Optimizer):
             self.minimize,
             self.labels,
             others=dict(zip(self.goals.names[1:], others, strict=True)),
-            **self._feasibility.probabilities(row),
+            **{name: each.item() for name, each in self._feasibility.probabilities(row).items()},
         )
+
+    def _expected(self, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Iterate over the means and standard deviations of each outcome, ``n``, at rows."""
+        for sign, model in zip(self._signs.tolist(), self._newest, strict=True):
+            mean, variance = model.moments(rows)
+            yield sign * mean, variance.sqrt()
 
     def _judge(self, trial: Trial) -> Trial:
         if self._is_starting():
             return trial
         row = self._row(trial)
         if self.goals.limits:
-            feasibility = self._feasibility.probabilities(row)["feasibility"]
+            feasibility = self._feasibility.probabilities(row)["feasibility"].item()
             trial = replace(trial, feasibility=feasibility)
         judged = [each.admit(trial, row) for each in self.outcome_models]
         trials = [each for each, _ in judged]

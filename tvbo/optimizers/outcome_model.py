@@ -200,7 +200,7 @@ class OutcomeModel:
         if noise_variance is None:
             return trial, None
         assert self.newest is not None
-        mean, variance = self.newest.moments(row)
+        mean, variance = (each.item() for each in self.newest.moments(row))
         prediction = Prediction(trial.t, mean, variance, noise_variance, trial.id)
         rejection = self.retention.admit(prediction, len(self.observations))
         trial = replace(

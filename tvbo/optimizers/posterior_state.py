@@ -158,7 +158,8 @@ class PosteriorState(ABC):
             row: ``1 x d``, not before the newest observation or pending trial.
         """
         assert self._held is not None
-        return self._held.moments(row)
+        mean, variance = self._held.moments(row)
+        return mean.item(), variance.item()
 
     def outcome_noise(self, observations: Observations) -> float | None:
         """Return the noise variance to expect of the next outcome: given, observed, or learned.

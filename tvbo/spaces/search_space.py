@@ -34,6 +34,9 @@ Space = Bounds | Mapping[str, Any] | Parameters
 Outside = Literal["refuse", "clip", "extend"]
 """What to do with a row outside of a box."""
 
+MOST_DISTANCES = 100_000
+"""Number of distances that are computed at once."""
+
 MOST_COMBINATIONS = 1_000
 """Number of combinations of integers and categories up to which they are a finite set."""
 
@@ -57,17 +60,24 @@ class RowSpace(ABC):
     def sample(self, generator: Generator) -> Tensor:
         """Return one row, ``1 x d``, drawn uniformly."""
 
+    @abstractmethod
+    def from_unit(self, unit: Tensor) -> Tensor:
+        """Return the rows, ``n x d``, of points of the unit cube, one column for each searched one.
+
+        Uniform points are uniform rows of a box or of a product of values.
+        """
+
     @property
     def plural(self) -> str:
         """Name of an argument with several rows."""
         return "choices" if self.name == "action" else "contexts"
 
     @property
-    def widths(self) -> list[int]:
-        """Number of columns of each parameter: several of a category."""
+    def varying(self) -> dict[str, int]:
+        """Number of columns of each parameter that is not fixed, by name: several of a category."""
         if self.parameters is None:
-            return [1] * self.dim
-        return [part.width for part in self.parameters.varying]
+            return {f"{self.name}_{i}": 1 for i in range(self.dim)}
+        return {part.name: part.width for part in self.parameters.varying}
 
     @abstractmethod
     def snap(self, X: Tensor) -> Tensor:
@@ -189,8 +199,12 @@ class Box(RowSpace):
 
     def sample(self, generator: Generator) -> Tensor:
         """Return one row, ``1 x d``, drawn uniformly from the box."""
-        unit = torch.rand(1, self.dim, dtype=torch.float64, generator=generator)
-        return self.bounds[0] + unit * (self.bounds[1] - self.bounds[0])
+        return self.from_unit(torch.rand(1, self.dim, dtype=torch.float64, generator=generator))
+
+    def from_unit(self, unit: Tensor) -> Tensor:
+        """Return the rows of points of the unit cube."""
+        lower, upper = self.bounds
+        return (lower + unit * (upper - lower)).clamp(lower, upper)
 
     def snap(self, X: Tensor) -> Tensor:
         """Return ``X`` clamped to the bounds; raise if a row is outside by more than rounding."""
@@ -238,6 +252,22 @@ class FiniteSpace(RowSpace):
         index = int(torch.randint(len(self.row_index), (1,), generator=generator))
         return self.row_index.choices[index : index + 1].clone()
 
+    def from_unit(self, unit: Tensor, among: Tensor | None = None) -> Tensor:
+        """Return the choices nearest to points of the unit cube, with columns scaled by their range.
+
+        Args:
+            unit: The points, ``n x d``.
+            among: Mask of the choices that may be returned; None: all.
+        """
+        lower, upper = self.bounds
+        choices = self.row_index.choices if among is None else self.row_index.choices[among]
+        scaled = (choices - lower) / torch.where(upper > lower, upper - lower, 1.0)
+        parts = unit.split(max(1, MOST_DISTANCES // len(scaled)))
+        nearest = [
+            (scaled - part.unsqueeze(1)).square().sum(dim=-1).argmin(dim=-1) for part in parts
+        ]
+        return choices[torch.cat(nearest)]
+
     def index(self, X: Tensor) -> Tensor:
         """Return the position of each row, ``... x d``, among the choices, to single precision.
 
@@ -276,9 +306,11 @@ class MixedSpace(RowSpace):
     def sample(self, generator: Generator, n: int = 1) -> Tensor:
         """Return actions, ``n x d``, drawn uniformly."""
         shape = n, len(self.parameters.varying)
-        return self.parameters.from_unit(
-            torch.rand(shape, dtype=torch.float64, generator=generator)
-        )
+        return self.from_unit(torch.rand(shape, dtype=torch.float64, generator=generator))
+
+    def from_unit(self, unit: Tensor) -> Tensor:
+        """Return the rows of points of the unit cube, with one column for each parameter."""
+        return self.parameters.from_unit(unit)
 
     def snap(self, X: Tensor) -> Tensor:
         """Return ``X`` without rounding to single precision; raise if a row is no action."""
