@@ -108,6 +108,11 @@ def from_data(hint: Any, data: Any) -> Any:
         return tuple(from_data(each, part) for each, part in zip(options, data, strict=True))
     if kind is np.ndarray:
         return _array(data)
+    if hint is torch.Tensor:
+        return torch.tensor(data, dtype=torch.float64)
+    if isinstance(hint, type) and issubclass(hint, tuple):  # One with names.
+        parts = zip(get_type_hints(hint).values(), data, strict=True)
+        return hint(*(from_data(each, part) for each, part in parts))
     if isinstance(hint, type) and issubclass(hint, Kernel):
         kernel = kernel_from_data(data)
         if isinstance(kernel, hint):

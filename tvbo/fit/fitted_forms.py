@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-import numpy as np
 from botorch.exceptions.errors import ModelFittingError
 from torch import Generator
 
@@ -69,42 +67,12 @@ class Fitted:
         quadratics: The Hessian of the newest fit of each form of the default model.
     """
 
-    modes: Sequence[Array | None]
+    modes: list[Array | None]
     chosen: int = 0
     newest: dict[str, list[float]] | None = None
     sets: HyperparameterSets | None = None
-    at_bounds: tuple[AtBound, ...] = ()
-    quadratics: Sequence[QuadraticModel | None] = ()
-
-    def to_data(self) -> dict[str, Any]:
-        """Return what was learned in types of JSON."""
-        sets = self.sets
-        return {
-            "modes": [None if each is None else each.tolist() for each in self.modes],
-            "chosen": self.chosen,
-            "newest": self.newest,
-            "sets": None if sets is None else sets.to_data(),
-            "at_bounds": [list(each) for each in self.at_bounds],
-            "quadratics": [
-                None if each is None else [each.hessian.tolist(), each.held.tolist()]
-                for each in self.quadratics
-            ],
-        }
-
-    @classmethod
-    def from_data(cls, data: Mapping[str, Any]) -> Fitted:
-        """Return what :meth:`to_data` described."""
-        return cls(
-            [None if each is None else np.array(each) for each in data["modes"]],
-            data["chosen"],
-            data["newest"],
-            None if data["sets"] is None else HyperparameterSets.from_data(data["sets"]),
-            tuple(AtBound(*each) for each in data["at_bounds"]),
-            [
-                None if each is None else QuadraticModel(np.array(each[0]), np.array(each[1], bool))
-                for each in data["quadratics"]
-            ],
-        )
+    at_bounds: list[AtBound] = field(default_factory=list)
+    quadratics: list[QuadraticModel | None] = field(default_factory=list)
 
     def fit(
         self,
@@ -150,8 +118,8 @@ class Fitted:
             sets = HyperparameterSets.joined(parts)
         elif isinstance(best, LogPosterior):
             sets = best.sets(modes[chosen][None], best(modes[chosen])[2])
-        at_bounds = tuple(best.at_bounds(modes[chosen]))
+        at_bounds = list(best.at_bounds(modes[chosen]))
         known = {reached[:3] for reached in self.at_bounds}
         log_bounds([reached for reached in at_bounds if reached[:3] not in known], num)
         quadratics = [each.quadratic for each in posteriors if isinstance(each, LogPosterior)]
-        return Fitted(modes, chosen, best.named(modes[chosen]), sets, at_bounds, quadratics)
+        return Fitted([*modes], chosen, best.named(modes[chosen]), sets, at_bounds, [*quadratics])

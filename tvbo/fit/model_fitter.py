@@ -31,6 +31,7 @@ from tvbo.models.closed_form import EnsembleKernel, HyperparameterSets
 from tvbo.models.raw import ScaledMean, times_factor
 from tvbo.models.scale import MIN_NOISE, standardized, standardizer
 from tvbo.quadratic_model import QuadraticModel
+from tvbo.serialize import from_data, to_data
 from tvbo.spaces import InputLayout
 from tvbo.spaces.observations import Observations
 from tvbo.values import as_number, check_positive
@@ -260,7 +261,7 @@ class ModelFitter:
             "deviation": self.transform.stdvs.item(),
             "num_told_at_fit": self._num_told_at_fit,
             "num_told_at_restart": self._num_told_at_restart,
-            "fitted": self.fitted.to_data(),
+            "fitted": to_data(self.fitted),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -268,7 +269,7 @@ class ModelFitter:
         self.transform = standardizer(state["mean"], state["deviation"])
         self._num_told_at_fit = state["num_told_at_fit"]
         self._num_told_at_restart = state["num_told_at_restart"]
-        self.fitted = Fitted.from_data(state["fitted"])
+        self.fitted = from_data(Fitted, state["fitted"])
 
     def resume(self, observations: Observations) -> None:
         """Take observations for the model by the hyperparameters that were learned before."""

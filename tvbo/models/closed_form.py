@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -181,20 +181,6 @@ class HyperparameterSets:
     noise: Tensor
     log_weights: Tensor
     shares: Tensor
-
-    def to_data(self) -> dict[str, Any]:
-        """Return the sets in types of JSON."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {n: v.tolist() if isinstance(v, Tensor) else v for n, v in values.items()}
-
-    @classmethod
-    def from_data(cls, data: Mapping[str, Any]) -> HyperparameterSets:
-        """Return the sets that :meth:`to_data` described."""
-        values: dict[str, Any] = {
-            name: torch.tensor(value, dtype=torch.float64) if isinstance(value, list) else value
-            for name, value in data.items()
-        }
-        return cls(**values)
 
     @classmethod
     def of(cls, model: SingleTaskGP, noise_variance: float) -> HyperparameterSets | None:
