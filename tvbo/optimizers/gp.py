@@ -49,6 +49,9 @@ Failures = Literal["learn", "nan", "ignore"]
 MAX_ENDED = 100
 """Number of the newest trials from which a probability of success is learned."""
 
+MAX_TRIED = 200
+"""Number of the newest observations among whose actions the best one is recorded at each ask."""
+
 MAX_STARTS = 8
 """Number of space-filling actions looked at for one that probably succeeds."""
 
@@ -582,7 +585,26 @@ class GPOptimizer(Optimizer):
             "form": describe_form(dense.temporal_kernels),
             "half_life": half_life(dense.temporal_kernels),
             "at_bounds": [list(each) for each in fitted.at_bounds],
+            "best": self._best_tried(trial),
         }
+
+    def _best_tried(self, trial: Trial) -> list[float] | None:
+        """Return the action, of those tried, that is best by the model at the time of an ask.
+
+        None before any was tried, and of several objectives.
+        """
+        tried = self.observations.X[-MAX_TRIED:, : self.layout.num_actions].unique(dim=0)
+        if self.goals.num_objectives > 1 or len(tried) == 0:
+            return None
+        present = self._ask_context(
+            trial.t, trial.context, self.search_space, self._next_generator()
+        )
+        acq_function = UCB(ConstantBeta(0.0))(self._newest[0].model, present)
+        acq_function = allowed(acq_function, self._feasibility, present)
+        with torch.no_grad():
+            values = acq_function(present.rows(tried).unsqueeze(-2))
+        best: list[float] = tried[values.argmax()].tolist()
+        return best
 
     def state_dict(self) -> dict[str, Any]:
         """Return what was learned: of each outcome hyperparameters, and what retention knows."""

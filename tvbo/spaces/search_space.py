@@ -253,7 +253,7 @@ class FiniteSpace(RowSpace):
         return self.row_index.choices[index : index + 1].clone()
 
     def from_unit(self, unit: Tensor, among: Tensor | None = None) -> Tensor:
-        """Return the choices nearest to points of the unit cube, with columns scaled by their range.
+        """Return the choices nearest to points of the unit cube, columns scaled by their range.
 
         Args:
             unit: The points, ``n x d``.
