@@ -49,8 +49,8 @@ Failures = Literal["learn", "nan", "ignore"]
 MAX_ENDED = 100
 """Number of the newest trials from which a probability of success is learned."""
 
-MAX_TRIED = 200
-"""Number of the newest observations among whose actions the best one is recorded at each ask."""
+MAX_TRIED = 50
+"""Number of the newest observations among whose actions the best one is recorded with an ask."""
 
 MAX_STARTS = 8
 """Number of space-filling actions looked at for one that probably succeeds."""
@@ -596,9 +596,8 @@ class GPOptimizer(Optimizer):
         tried = self.observations.X[-MAX_TRIED:, : self.layout.num_actions].unique(dim=0)
         if self.goals.num_objectives > 1 or len(tried) == 0:
             return None
-        present = self._ask_context(
-            trial.t, trial.context, self.search_space, self._next_generator()
-        )
+        generator = self._next_generator()
+        present = self._ask_context(trial.t, trial.context, FiniteSpace(tried), generator)
         acq_function = UCB(ConstantBeta(0.0))(self._newest[0].model, present)
         acq_function = allowed(acq_function, self._feasibility, present)
         with torch.no_grad():
