@@ -1,7 +1,10 @@
 """Choosing ahead: an ask that was prepared opens the trial that it would have opened anyway."""
 
 import math
+from copy import deepcopy
+from datetime import timedelta
 
+import pandas as pd
 import pytest
 import torch
 from gpytorch.kernels import MaternKernel, ScaleKernel
@@ -27,8 +30,8 @@ CASES = {
 }
 
 
-def play(optimizer, prepares, rounds=18):
-    """Return the trials of a loop, of which some are told late, one fails, and one is asked twice."""
+def play(optimizer, prepares, rounds=14):
+    """Return the trials of a loop, some told late, one failed, one is asked twice."""
     asked, waiting = [], []
     for n in range(rounds):
         given = {} if optimizer.contexts is None else {"context": [n % 5 / 5]}
@@ -69,6 +72,19 @@ def test_a_prepared_ask_is_the_ask_it_would_have_been(case, tmp_path):
         assert one.asks_the_same(two)
         assert (one.skipped, one.informative) == (two.skipped, two.informative)
     assert dropped(tmp_path / "plain.db") == dropped(tmp_path / "ahead.db")
+
+
+def test_an_action_may_be_asked_for_some_time_after_the_one_it_was_chosen_for():
+    optimizer = recipes.tv_gp_ucb(bounds=BOX, time_unit="1h", generator=3)
+    start = pd.Timestamp("2026-01-01")
+    for n in range(12):
+        now = start + pd.Timedelta(hours=n)
+        optimizer.prepare(now, valid_for=timedelta(minutes=1))()
+        chosen = deepcopy(optimizer).ask(now)
+        trial = optimizer.ask(now + pd.Timedelta(seconds=30))
+        assert torch.equal(trial.X, chosen.X)
+        assert trial.time == now + pd.Timedelta(seconds=30)
+        optimizer.tell(trial, float(n % 5))
 
 
 def test_an_ask_for_another_time_or_context_chooses_anew():

@@ -96,7 +96,7 @@ class Optimizer(ABC):
     failures: str = "learn"
     """``"nan"`` if a trial whose outcome is NaN fails."""
     _listeners: tuple[dict[str, Callable[..., object] | None], ...] = ()
-    _prepared: tuple[object, Optimizer, Tensor] | None = None
+    _prepared: tuple[tuple[float, float, object], Optimizer, Tensor] | None = None
     """What was prepared: for which ask, a copy that has chosen the action, and the action."""
     _events: list[Event] | None = None
     """Events of the change that is under way, announced when it is complete and on disk."""
@@ -293,7 +293,12 @@ class Optimizer(ABC):
             raise
         return tuple(trials)
 
-    def prepare(self, t: Time | None = None, context: Context | None = None) -> Callable[[], None]:
+    def prepare(
+        self,
+        t: Time | None = None,
+        context: Context | None = None,
+        valid_for: float | timedelta = 0.0,
+    ) -> Callable[[], None]:
         """Return a function that chooses the next action ahead of an ask with these arguments.
 
         It works on a copy, in a thread of its own if wanted, while other calls are made. If nothing
@@ -302,6 +307,8 @@ class Optimizer(ABC):
         Args:
             t: The time, as of :meth:`ask`.
             context: The context, as of :meth:`ask`.
+            valid_for: How much later than ``t`` the ask may be, in units of time or a
+                ``timedelta``.
 
         Raises:
             InputDataError, BotorchTensorDimensionError: as :meth:`ask`.
@@ -309,30 +316,33 @@ class Optimizer(ABC):
         with self._one_call("prepare"):
             self._check_can_ask()
             now, here = self._time_to_ask(t), self._check_context(context)
-            moment, ahead = self._moment(now, here), deepcopy(self)
+            until, ahead = now + self.labels.span(valid_for), deepcopy(self)
+            moment = self._moment(here)
 
         def choose() -> None:
             ahead._start_ask(ahead._num_trials + 1)
             X = ahead._choose(ahead.search_space, 1, now, here)
             # What a record has of it is made as well, most of which the models keep.
             ahead._predicted(Trial(ahead._num_trials + 1, X, now, here, labels=ahead.labels))
-            self._prepared = moment, ahead, X
+            self._prepared = (now, until, moment), ahead, X
 
         return choose
 
-    def _moment(self, t: float, context: Tensor | None) -> object:
-        """Return what an ask for one action depends on: what has happened, time and context."""
+    def _moment(self, context: Tensor | None) -> object:
+        """Return what an ask depends on beside the time: what has happened, and the context."""
         log, here = self.trial_log, None if context is None else tuple(context.tolist())
-        counts = self._num_trials, log.num_told, log.num_failed, log.num_expired
-        return self.seed, counts, t, here
+        return self.seed, self._num_trials, log.num_told, log.num_failed, log.num_expired, here
 
     def _take_prepared(self, t: float, context: Tensor | None) -> Tensor | None:
         """Take over a copy that has chosen the action of this ask; None if there is none."""
         prepared, self._prepared = self._prepared, None
-        if prepared is None or prepared[0] != self._moment(t, context):
+        if prepared is None:
             return None
-        vars(self).update(prepared[1].__getstate__())
-        return prepared[2]
+        (first, last, moment), ahead, X = prepared
+        if not first <= t <= last or moment != self._moment(context):
+            return None
+        vars(self).update(ahead.__getstate__())
+        return X
 
     def _ask_event(self, trial: Trial, seconds: float) -> Event:
         """Return the event of an ask, with what a record of it has."""
