@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tvbo.cli.app import Run, check_outputs, console, files_of, note, print_values, save_files
+from tvbo.cli.app import Run, check_outputs, console, files_of, print_values, save_files
 from tvbo.evaluation import Diagnosis, diagnose
 from tvbo.plotting import plot_diagnosis, save_figure
 
@@ -32,9 +32,8 @@ def run_diagnose(
 
 def print_diagnosis(diagnosis: Diagnosis, name: str) -> None:
     """Print the figures of a diagnosis as a table, and its sentences."""
-    calibration = diagnosis.calibration
+    calibration, newest = diagnosis.calibration, diagnosis.trials.iloc[-1]
     low, high = calibration.coverage_interval
-    newest = diagnosis.trials[-1]
     counts = [f"{number} {state}" for state, number in diagnosis.counts.items() if number]
     values: dict[str, object] = {
         "optimizer": diagnosis.optimizer,
@@ -49,8 +48,8 @@ def print_diagnosis(diagnosis: Diagnosis, name: str) -> None:
             "correlation of errors": f"{calibration.lag_correlation:.3g}",
         }
     values["form of drift"] = newest.form
-    values |= {name.replace("_", " "): value for name, value in newest.parameters.items()}
+    learned = diagnosis.hyperparameters.iloc[-1].dropna()
+    values |= {name.replace("_", " "): value for name, value in learned.items()}
     print_values(f"Diagnosis of {name}", values | {"observations held": newest.model_size})
     for sentence in diagnosis.sentences():
         console.print(sentence, highlight=False, soft_wrap=True)
-    note(*diagnosis.messages)

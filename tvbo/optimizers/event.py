@@ -142,7 +142,13 @@ class Settings(NamedTuple):
 
 
 class Record(Protocol):
-    """Where the changes of an optimizer are recorded, and those of others are read."""
+    """Where the changes of an optimizer are recorded, and those of others are read.
+
+    Attributes:
+        url: The file or URL.
+    """
+
+    url: str
 
     def refresh(self, optimizer: Any) -> None:
         """Have the optimizer take in what others have changed."""

@@ -39,8 +39,7 @@ def plot_diagnosis(diagnosis: Diagnosis, title: str = "") -> Figure:
     """
     figure = new_figure(9.0, 8.0, title)
     (errors, pit), (half_life, lengths), (deviations, size) = figure.subplots(3, 2)
-    frame = diagnosis.to_frame()
-    frame.index += 1
+    frame = diagnosis.trials.set_axis(range(1, len(diagnosis.trials) + 1))
     _draw_errors(errors, frame, diagnosis.calibration)
     values = frame.pit[frame.judged]
     pit.hist(values, bins=BINS, range=(0, 1), color=COLORS[0], alpha=0.8)
@@ -58,26 +57,30 @@ def plot_diagnosis(diagnosis: Diagnosis, title: str = "") -> Figure:
     _draw_series(deviations, by_source, "standard deviation")
     size.plot(frame.model_size, color=COLORS[0])
     finish_axes(size, "round", "observations held")
-    if "ask_seconds" in frame:
-        other = size.twinx()
-        other.plot(frame.ask_seconds, color=COLORS[1], linewidth=0.8)
-        other.set_ylabel("seconds of the ask", color=COLORS[1])
-        other.set_ylim(bottom=0)
+    other = size.twinx()
+    other.plot(frame.ask_seconds, color=COLORS[1], linewidth=0.8)
+    other.set_ylabel("seconds of the ask", color=COLORS[1])
+    other.set_ylim(bottom=0)
     for ax in (errors, half_life, lengths, deviations, size):
         ax.set_xlim(0, len(frame) + 1)
     return figure
 
 
 def _draw_errors(ax: Axes, frame: pd.DataFrame, calibration: Calibration) -> None:
-    judged = frame[frame.judged]
-    outliers = judged[judged.z.abs() > calibration.outlier_limit]
+    z = frame.z[frame.judged]
+    outliers = z[z.abs() > calibration.outlier_limit]
     ax.axhspan(-BAND, BAND, color=COLORS[0], alpha=0.12, linewidth=0)
     ax.axhline(0, color="black", linewidth=0.8)
-    ax.plot(judged.z, "o", color=COLORS[0], markersize=3)
-    ax.plot(outliers.z, "s", color=COLORS[1], markersize=4)
-    for place in outliers.z.abs().nlargest(NAMED).index:
-        name, at = str(frame.trial[place]), (place, frame.z[place])
-        ax.annotate(name, at, (4, 2), textcoords="offset points", fontsize=8)
+    ax.plot(z, "o", color=COLORS[0], markersize=3)
+    ax.plot(outliers, "s", color=COLORS[1], markersize=4)
+    for place in outliers.abs().nlargest(NAMED).index:
+        ax.annotate(
+            str(frame.trial[place]),
+            (place, z[place]),
+            (4, 2),
+            textcoords="offset points",
+            fontsize=8,
+        )
     ax.set_title(f"{calibration.coverage:.0%} of {len(calibration)} in the band", fontsize=10)
     finish_axes(ax, "round", "error, in predictive deviations")
 

@@ -1,4 +1,4 @@
-"""Figure of the trials of a journaled run."""
+"""Figure of the trials of a recorded run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def plot_run(trials: pd.DataFrame, title: str = "", outcome: str = "outcome") ->
     """Plot outcomes over time, the mean of the newest 20, and the trials without an outcome.
 
     Args:
-        trials: Table of trials from :func:`tvbo.storage.trials_of`.
+        trials: Table of trials, as :meth:`tvbo.storage.RunRows.to_frame` returns it.
         title: Title of the figure.
         outcome: Column of the outcome.
     """

@@ -1,22 +1,29 @@
-"""The result of a diagnosis: what the model predicted in each round, and what came."""
+"""Diagnose a run: were outcomes as the model predicted them?"""
 
 from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
+from scipy.special import ndtr
 
-from tvbo.evaluation.diagnosis.calibration import Calibration, PredictedTrial
+from tvbo.evaluation.diagnosis.calibration import Calibration
 from tvbo.evaluation.diagnosis.findings import FEWEST, facts, findings
+from tvbo.models.at_bounds import AtBound
+from tvbo.optimizers import Optimizer
+from tvbo.storage import RunRows, read_run
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+class DiagnosisError(ValueError):
+    """A run that cannot be diagnosed."""
 
 
 @dataclass(frozen=True)
@@ -25,23 +32,31 @@ class Diagnosis:
 
     Args:
         optimizer: Name of its class.
-        trials: The trials that were asked, in order, with the predictions made then.
-        counts: Number of trials that are told, open, failed, expired, skipped, and discarded by
-            retention.
-        ask_seconds: Seconds that each ask took, ``n``; None where that was not recorded.
-        messages: What is to be known of the figures.
+        trials: A row for each trial that was asked, in order: its number ``trial``, ``round`` and
+            time ``t``; ``opened`` and ``ended``, numbers in the order of all changes of the run;
+            ``mean`` and ``deviation`` of the prediction, noise included, by the ``model_size``
+            observations held then; the ``outcome``, its error ``z`` in predictive standard
+            deviations, and the predicted probability ``pit`` of a smaller one; whether the model
+            was ``fitted`` by then, and whether the error is ``judged``; the ``form`` of drift, its
+            ``half_life`` in units of time, parameters ``at_bounds``, and ``ask_seconds``; then
+            hyperparameters in the user's units, NaN where the model had none of that name, and
+            before the first fit.
+        counts: Number of trials by state, and how many were discarded by retention, or attached.
     """
 
     optimizer: str
-    trials: list[PredictedTrial]
-    counts: dict[str, int]
-    ask_seconds: Tensor | None = None
-    messages: list[str] = field(default_factory=list)
+    trials: pd.DataFrame
+    counts: Mapping[str, int]
+
+    @property
+    def hyperparameters(self) -> pd.DataFrame:
+        """The columns of hyperparameters."""
+        return self.trials.loc[:, "ask_seconds":].iloc[:, 1:]
 
     @cached_property
     def calibration(self) -> Calibration:
         """The errors of the predictions, of those made by a fitted model."""
-        return Calibration([trial for trial in self.trials if trial.is_judged])
+        return Calibration(self.trials[self.trials["judged"]])
 
     @cached_property
     def findings(self) -> list[str]:
@@ -53,72 +68,32 @@ class Diagnosis:
 
         Each test of a finding errs in at most some 5 % of the runs of a right model.
         """
-        seconds = [] if self.ask_seconds is None else self.ask_seconds.tolist()
-        sentences, judged = list(self.findings), self.calibration
-        if judged.num_independent < FEWEST:
+        sentences, num_independent = list(self.findings), len(self.calibration.independent)
+        if num_independent < FEWEST:
             sentences.append(
-                f"{judged.num_independent} independent outcomes of the fitted model are too few to "
-                f"judge it: {FEWEST} or more are."
+                f"{num_independent} independent outcomes of the fitted model are too few to judge "
+                f"it: {FEWEST} or more are."
             )
         elif not sentences:
-            sentences.append(f"Nothing stands out in {len(judged)} outcomes.")
-        return sentences + list(facts(self.trials, judged, self.counts, seconds))
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return a row per trial: prediction, outcome, error, model size, hyperparameters.
-
-        These are in the user's units, and NaN where the model had none of that name, as the rate of
-        another form of drift, and before the first fit.
-        """
-        import pandas as pd
-
-        rows = []
-        for trial in self.trials:
-            known = trial.prediction
-            row = {
-                "trial": known.trial_id,
-                "t": known.t,
-                "mean": known.mean,
-                "deviation": math.sqrt(known.variance + known.noise_variance),
-                "outcome": trial.outcome,
-                "z": trial.z,
-                "pit": torch.special.ndtr(torch.tensor(trial.z, dtype=torch.float64)).item(),
-                "judged": trial.is_judged,
-                "model_size": trial.model_size,
-                "form": trial.form,
-                "half_life": trial.half_life,
-                "fitted": trial.is_fitted,
-            }
-            for name, value in trial.parameters.items():
-                row[name] = value if trial.is_fitted else math.nan
-            rows.append(row)
-        frame = pd.DataFrame(rows)
-        if self.ask_seconds is not None:
-            frame["ask_seconds"] = self.ask_seconds.tolist()
-        return frame
-
-    def to_csv(self, path: str | Path) -> None:
-        """Write :meth:`to_frame` as CSV."""
-        self.to_frame().to_csv(path, index=False)
+            sentences.append(f"Nothing stands out in {len(self.calibration)} outcomes.")
+        return sentences + list(facts(self.trials, self.calibration, self.counts))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figures and sentences, in types of JSON; None for what is not finite."""
         calibration = self.calibration
         names = ("coverage", "mean", "deviation", "lag_correlation", "outlier_limit")
         numbers = {name: _finite(getattr(calibration, name)) for name in names}
-        rows = self.to_frame().to_dict("records")
+        outliers = calibration.outliers.to_dict()
+        rows = self.trials.to_dict("records")
         return {
             "optimizer": self.optimizer,
             "findings": self.findings,
             "sentences": self.sentences(),
-            "messages": list(self.messages),
             "counts": dict(self.counts),
             "num_outcomes": len(calibration),
-            "num_independent": calibration.num_independent,
+            "num_independent": len(calibration.independent),
             "calibration": numbers | {"coverage_interval": list(calibration.coverage_interval)},
-            "outliers": [
-                {"trial": trial.prediction.trial_id, "z": trial.z} for trial in calibration.outliers
-            ],
+            "outliers": [{"trial": trial, "z": z} for trial, z in outliers.items()],
             "trials": [{name: _finite(value) for name, value in row.items()} for row in rows],
         }
 
@@ -128,9 +103,97 @@ class Diagnosis:
 
     def __str__(self) -> str:
         """Return the sentences, a line each."""
-        return "\n".join([*self.sentences(), *self.messages])
+        return "\n".join(self.sentences())
 
     __repr__ = __str__
+
+
+def diagnose(source: Optimizer | RunRows | str | Path) -> Diagnosis:
+    """Compare each outcome of a run with what its model predicted before.
+
+    What was predicted of a trial is read from the record of its ask: it rests on the outcomes that
+    were observed by then. Predictions made before the first fit, and attached trials, are not
+    judged; of several outcomes the first one is.
+
+    Args:
+        source: A recorded run: its file or URL, its rows, or the optimizer that is recorded.
+
+    Raises:
+        DiagnosisError: if it is no recorded run, its optimizer has no Gaussian process, nothing
+            was asked of it, or what was predicted is damaged.
+        tvbo.storage.StorageError: if the run cannot be read.
+
+    Example:
+        >>> print(diagnose("run.db"))
+    """
+    import pandas as pd
+
+    rows = source if isinstance(source, RunRows) else read_run(_url_of(source))
+    kind = str(rows.run["optimizer"]).rpartition(".")[-1]
+    asked = [trial for trial in rows.trials if trial["round"] is not None]
+    if not asked:
+        raise DiagnosisError("Expected a run in which a trial was asked. Got none.")
+    if not any("mean" in ask for ask in rows.asks.values()):
+        raise DiagnosisError(
+            "Expected an optimizer with a Gaussian process, which predicts the outcomes. Got "
+            f"{kind}."
+        )
+    discarded = sum(not trial["informative"] for trial in asked) - rows.counts["skipped"]
+    attached = len(rows.trials) - len(asked)
+    counts = {**rows.counts, "discarded": discarded, "attached": attached}
+    return Diagnosis(kind, pd.DataFrame([_row_of(rows, trial) for trial in asked]), counts)
+
+
+def _url_of(source: object) -> str | Path:
+    """Return where a run is recorded."""
+    url = source.recorded_at if isinstance(source, Optimizer) else source
+    if isinstance(url, str | Path):
+        return url
+    raise DiagnosisError(
+        f"Expected a recorded run: its file, its URL, or its optimizer. Got {source!r}, which is "
+        "not recorded: record a run by optimizer.record(path) before its first ask."
+    )
+
+
+def _row_of(rows: RunRows, trial: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a trial that was asked, with what was predicted of it."""
+    Y, Yvar = rows.outcomes.get(trial["id"], ([math.nan], [None]))
+    try:
+        ask = rows.asks[trial["id"]]
+        is_fitted, mean, noise = bool(ask["is_fitted"]), float(ask["mean"]), ask["noise_variance"]
+        hyperparameters = dict(ask["hyperparameters"])
+        if noise is not None:
+            hyperparameters["noise_deviation"] = math.sqrt(noise)
+        noise = noise if Yvar[0] is None else Yvar[0]
+        deviation = math.nan if noise is None else math.sqrt(ask["variance"] + noise)
+        # Where there is neither variance nor noise, an error has no unit.
+        z = (Y[0] - mean) / (deviation or math.nan)
+        row = {
+            "trial": trial["id"],
+            **{name: trial[name] for name in ("round", "t", "opened", "ended")},
+            "mean": mean,
+            "deviation": deviation,
+            "outcome": Y[0],
+            "z": z,
+            "pit": float(ndtr(z)),
+            "judged": is_fitted and math.isfinite(z),
+            "fitted": is_fitted,
+            "model_size": int(ask["model_size"]),
+            "form": str(ask["form"]),
+            "half_life": float(ask["half_life"]),
+            "at_bounds": [
+                AtBound(str(path), int(entry), str(side), float(value))
+                for path, entry, side, value in ask["at_bounds"]
+            ],
+            "ask_seconds": float(ask["seconds"]),
+        }
+        named = {name: float(value) for name, value in hyperparameters.items() if is_fitted}
+        # A name that is forged replaces no column.
+        return row | named | row
+    except Exception as error:  # Any error: the rows may be forged.
+        raise DiagnosisError(
+            f"Expected a whole run. Got {rows.name}, damaged in the ask of trial {trial['id']}."
+        ) from error
 
 
 def _finite(value: Any) -> Any:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from typing import TYPE_CHECKING
 
-from tvbo.evaluation.diagnosis.calibration import BAND, Calibration, PredictedTrial
+import numpy as np
+
+from tvbo.evaluation.diagnosis.calibration import BAND, Calibration
 from tvbo.models.at_bounds import EXPECTED
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FEWEST = 20
 """Number of independent outcomes below which nothing is said to be in order."""
@@ -31,21 +36,21 @@ BIAS = 3.0
 
 
 def findings(
-    trials: Sequence[PredictedTrial], calibration: Calibration, counts: Mapping[str, int]
+    trials: pd.DataFrame, calibration: Calibration, counts: Mapping[str, int]
 ) -> Iterator[str]:
     """Yield what casts doubt on the model, one sentence each."""
     if len(calibration) > 0:
         yield from _width(calibration)
         yield from _dependence(calibration)
-        yield from _outliers(calibration)
     yield from _bounds(trials, expected=False)
-    fitted = [trial for trial in trials if trial.is_fitted]
-    lives = [trial.half_life for trial in fitted[len(fitted) // 2 :]]
-    is_known = len(lives) >= FEWEST and all(map(math.isfinite, lives))
-    if is_known and max(lives) >= UNSETTLED * min(lives):
+    fitted = trials.half_life[trials.fitted]
+    lives = fitted.iloc[len(fitted) // 2 :]
+    shortest, longest = lives.min(), lives.max()
+    is_known = len(lives) >= FEWEST and bool(np.isfinite(lives).all())
+    if is_known and longest >= UNSETTLED * shortest:
         yield (
             "How fast it drifts has not settled: in the second half of the rounds the half-life of "
-            f"correlation was between {min(lives):.3g} and {max(lives):.3g}."
+            f"correlation was between {shortest:.3g} and {longest:.3g}."
         )
     lost = counts["failed"] + counts["expired"]
     if lost > 0 and lost >= LOST * (lost + counts["told"]):
@@ -57,28 +62,33 @@ def findings(
 
 
 def facts(
-    trials: Sequence[PredictedTrial],
-    calibration: Calibration,
-    counts: Mapping[str, int],
-    seconds: Sequence[float],
+    trials: pd.DataFrame, calibration: Calibration, counts: Mapping[str, int]
 ) -> Iterator[str]:
     """Yield what else the figures say, one sentence each."""
-    low, high = calibration.coverage_interval
+    num_independent, (low, high) = len(calibration.independent), calibration.coverage_interval
     if len(calibration) > 0 and low <= BAND <= high:
         yield f"{_covers(calibration)}, as that of a right model may."
-    if calibration.num_independent < len(calibration):
+    if num_independent < len(calibration):
         yield (
-            f"Outcomes came late: {calibration.num_independent} of {len(calibration)} have "
-            "independent errors, and intervals are as of so many."
+            f"Outcomes came late: {num_independent} of {len(calibration)} have independent errors, "
+            "and intervals are as of so many."
         )
     yield from _drift(trials)
     yield from _bounds(trials, expected=True)
-    for state in ("skipped", "discarded"):
-        if count := counts[state]:
-            were = "trial was" if count == 1 else "trials were"
-            yield f"{count} {were} {state} by retention."
-    if seconds:
-        yield f"An ask took {statistics.median(seconds):.2g} s, the slowest {max(seconds):.2g} s."
+    for count, words in (
+        (sum(~trials.fitted), "asked before the first fit, and not judged"),
+        (counts["attached"], "attached, of which nothing was predicted"),
+        (counts["skipped"], "skipped by retention"),
+        (counts["discarded"], "discarded by retention"),
+    ):
+        if count > 0:
+            yield f"{count} {'trial was' if count == 1 else 'trials were'} {words}."
+    # The actions of a batch are chosen one after another.
+    seconds = trials.groupby("round").ask_seconds.max()
+    yield (
+        f"Asks took {seconds.sum():.2g} s together, {seconds.median():.2g} s in the median and "
+        f"{seconds.max():.2g} s at most."
+    )
 
 
 def _covers(calibration: Calibration) -> str:
@@ -90,98 +100,82 @@ def _covers(calibration: Calibration) -> str:
 
 
 def _width(calibration: Calibration) -> Iterator[str]:
-    """Yield whether bands are too narrow or too wide, by their coverage, else by the errors."""
-    (low, high), covers = calibration.coverage_interval, _covers(calibration)
-    (least, most), deviation = calibration.deviation_limits, calibration.deviation
-    errors = f"Errors are {deviation:.2f} predictive standard deviations in root mean square"
-    unsure = (
-        "the model is less sure than it need be, since drift or noise are smaller than it believes."
+    """Yield whether bands are too narrow or too wide, and which outcomes are outliers."""
+    (low, high), (least, most) = calibration.coverage_interval, calibration.deviation_limits
+    deviation, limit, far = calibration.deviation, calibration.outlier_limit, calibration.outliers
+    are_few = 0 < len(far) <= MANY * len(calibration)
+    rest = Calibration(calibration.trials[calibration.z.abs() <= limit])
+    figures = (
+        f"{_covers(calibration)}, and errors are {deviation:.2f} predictive standard deviations in "
+        f"root mean square, by chance {least:.2f} to {most:.2f}"
     )
-    rest = calibration.without_outliers
-    are_few = len(calibration) - len(rest) <= MANY * len(calibration)
-    if low > BAND:
-        yield f"{covers}: {unsure}"
-    elif high >= BAND and deviation < least:
-        yield f"{errors}, by chance at least {least:.2f}: {unsure}"
-    elif high >= BAND and deviation > most and not calibration.outliers:
-        yield f"{errors}, by chance at most {most:.2f}: the model is too sure."
-    elif high < BAND and rest.coverage_interval[1] >= BAND and are_few:
-        share = f"{100 * rest.coverage:.0f} % without outliers"
-        yield f"{covers}, {share}: these are what it misses."
-    elif high < BAND and calibration.lag_correlation > _chance(calibration):
-        yield f"{covers}: the drift is faster than the model believes."
-    elif high < BAND:
+    if low > BAND or (high >= BAND and deviation < least):
         yield (
-            f"{covers}: the model is too sure. The drift is faster, the function rougher, or the "
-            "noise larger than it believes, or outcomes have outliers."
+            f"{figures}: the model is less sure than it need be, since drift or noise are smaller "
+            "than it believes."
         )
-
-
-def _chance(calibration: Calibration) -> float:
-    """Return the largest correlation of successive errors, and twice the error of their mean."""
-    return 2 / math.sqrt(calibration.num_independent)
+    elif high < BAND and are_few and rest.coverage_interval[1] >= BAND:
+        share = f"{100 * rest.coverage:.0f} % without outliers"
+        yield f"{figures}; {share}: these are what the model misses."
+    elif high < BAND or (deviation > most and len(far) == 0):
+        causes = "The drift is faster than it believes"
+        if not calibration.lag_correlation > calibration.chance:
+            causes += ", the function rougher, or the noise larger, or outcomes have outliers"
+        yield f"{figures}: the model is too sure. {causes}."
+    if are_few:
+        named = ", ".join(f"{trial} ({z:+.1f})" for trial, z in far[:NAMED].items())
+        count = f"{len(far)} outcomes are outliers" if len(far) > 1 else "One outcome is an outlier"
+        largest = ", the largest" if len(far) > NAMED else ""
+        yield f"{count}, beyond {limit:.1f} predictive standard deviations{largest}: trial {named}."
 
 
 def _dependence(calibration: Calibration) -> Iterator[str]:
-    correlation, chance = calibration.lag_correlation, _chance(calibration)
+    """Yield whether errors depend on those before them, or are not zero on average."""
+    correlation, mean, chance = calibration.lag_correlation, calibration.mean, calibration.chance
     if abs(correlation) > chance:
         words = "overshoot, each against the error before it" if correlation < 0 else "lag behind"
         yield (
             f"Errors of successive outcomes correlate by {correlation:.2f}, by chance up to "
             f"{chance:.2f}: predictions {words}."
         )
-    if abs(calibration.mean) > BIAS * chance / 2:
-        side = "above" if calibration.mean > 0 else "below"
+    if abs(mean) > BIAS * chance / 2:
         yield (
-            f"Outcomes are {side} their predictions by {abs(calibration.mean):.2f} predictive "
-            "standard deviations on average."
+            f"Outcomes are {'above' if mean > 0 else 'below'} their predictions by {abs(mean):.2f} "
+            "predictive standard deviations on average."
         )
 
 
-def _outliers(calibration: Calibration) -> Iterator[str]:
-    far = calibration.outliers
-    if 0 < len(far) <= MANY * len(calibration):
-        worst = sorted(far, key=lambda trial: -abs(trial.z))[:NAMED]
-        named = ", ".join(f"{trial.prediction.trial_id} ({trial.z:+.1f})" for trial in worst)
-        count = f"{len(far)} outcomes are outliers" if len(far) > 1 else "One outcome is an outlier"
-        largest = ", the largest" if len(far) > NAMED else ""
-        yield (
-            f"{count}, beyond {calibration.outlier_limit:.1f} predictive standard "
-            f"deviations{largest}: trial {named}."
-        )
-
-
-def _bounds(trials: Sequence[PredictedTrial], expected: bool) -> Iterator[str]:
+def _bounds(trials: pd.DataFrame, expected: bool) -> Iterator[str]:
     """Yield a sentence for each parameter that ended at a bound, or was there half the time."""
-    fitted = [trial for trial in trials if trial.is_fitted]
-    # Without the value there, which differs from fit to fit.
-    counts = Counter(reached._replace(value=0.0) for each in fitted for reached in each.at_bounds)
-    for bound, count in counts.items():
-        is_expected = (bound.name, bound.side) in EXPECTED
-        at_end = any(reached[:3] == bound[:3] for reached in fitted[-1].at_bounds)
-        if is_expected == expected and (at_end or 2 * count >= len(fitted)):
+    reached = [
+        # Without the value there, which differs from fit to fit.
+        [bound._replace(value=0.0) for bound in bounds]
+        for bounds in trials.at_bounds[trials.fitted]
+    ]
+    for bound, count in Counter(chain.from_iterable(reached)).items():
+        is_expected, at_end = (bound.name, bound.side) in EXPECTED, bound in reached[-1]
+        if is_expected == expected and (at_end or 2 * count >= len(reached)):
             yield (
                 f"{bound.name.replace('_', ' ')} ({bound.path}, entry {bound.entry}) is at the "
-                f"{bound.side} bound of its constraint in {count} of {len(fitted)} rounds"
+                f"{bound.side} bound of its constraint in {count} of {len(reached)} rounds"
                 f"{', the newest included' if at_end else ''}: {bound.meaning}."
             )
 
 
-def _drift(trials: Sequence[PredictedTrial]) -> Iterator[str]:
+def _drift(trials: pd.DataFrame) -> Iterator[str]:
     """Yield the newest form of drift, and how often it changed."""
-    newest = trials[-1]
+    newest = trials.iloc[-1]
     if newest.form == "no drift":
         yield "The model takes the function for one that does not drift."
         return
-    times = sorted({trial.prediction.t for trial in trials})
-    is_round = len(times) == len(trials) and all(b - a == 1 for a, b in pairwise(times))
+    is_round = bool((trials.t.sort_values().diff().iloc[1:] == 1).all())
     unit, units = ("a round", "rounds") if is_round else ("per unit of time", "units of time")
-    rate, half_life = newest.parameters.get("forgetting_rate"), newest.half_life
-    pace = "" if rate is None else f" with ε = {rate:.3g} {unit}"
+    rate, half_life = newest.get("forgetting_rate", math.nan), newest.half_life
+    pace = f" with ε = {rate:.3g} {unit}" if math.isfinite(rate) else ""
     if math.isfinite(half_life):
         pace += f": correlation with what was learned is one half after {half_life:.3g} {units}"
     yield f"The newest model has {newest.form}{pace}."
-    forms = [trial.form for trial in trials if trial.is_fitted]
-    if changes := sum(one != other for one, other in pairwise(forms)):
+    forms = trials.form[trials.fitted]
+    if changes := sum((forms != forms.shift()).iloc[1:]):
         often = "once" if changes == 1 else f"{changes} times"
         yield f"The form of drift changed {often} in {len(forms)} rounds."
