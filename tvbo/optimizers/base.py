@@ -739,11 +739,24 @@ class Optimizer(ABC):
         """
         vars(self).update(blank.__getstate__())
         is_loaded = self._load(trials, state)
-        for recorded, ends in in_order(trials):
+        one_by_one = trials
+        if is_loaded:
+            # Of outcomes only the newest matters, beyond their number and the newest time.
+            last = max((each.ended or 0 for each in trials if each.Y), default=0)
+            one_by_one = [
+                each for each in trials if not each.Y or each.ended == last or not each.informative
+            ]
+            self.trial_log.num_told = len(trials) - len(one_by_one)
+            self._by_key = {each.key: each.id for each in trials if each.key is not None}
+            told = ((each.t, each.id) for each in trials if each.Y)
+            self._newest_observed = max(told, default=self._newest_observed)
+        for recorded, ends in in_order(one_by_one):
             if ends:
                 self._restore_end(recorded, is_loaded)
             else:
                 self._restore_start(recorded, is_loaded)
+        self._num_trials = len(trials)
+        self._num_asked = max((each.round or 0 for each in trials), default=0)
 
     def _restore_start(self, recorded: RecordedTrial, is_loaded: bool) -> None:
         """Open a trial of a record; that of an ended one is loaded already where all are."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
@@ -125,7 +126,7 @@ def in_order(trials: Sequence[RecordedTrial]) -> Iterator[tuple[RecordedTrial, b
     """Iterate over the changes of a run in their order: a trial, and whether it ends there."""
     changes = [(each.opened, each.id, False, each) for each in trials]
     changes += [(each.ended, each.id, True, each) for each in trials if each.ended is not None]
-    for *_, ends, each in sorted(changes, key=lambda change: change[:3]):
+    for *_, ends, each in sorted(changes, key=itemgetter(0, 1, 2)):
         yield each, ends
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
@@ -24,7 +26,7 @@ from tvbo.models.scale import StandardizedModel, standardized
 from tvbo.optim.maximize import maximize
 from tvbo.optim.space_filling import SpaceFilling
 from tvbo.optimizers.base import Optimizer
-from tvbo.optimizers.event import Event, RecordedTrial, Settings, in_order
+from tvbo.optimizers.event import Event, RecordedTrial, Settings
 from tvbo.optimizers.importance import total_effects
 from tvbo.optimizers.outcome_model import OutcomeModel
 from tvbo.optimizers.pareto import pareto_actions
@@ -613,13 +615,19 @@ class GPOptimizer(Optimizer):
     def _load(self, trials: Sequence[RecordedTrial], state: Mapping[str, Any]) -> bool:
         if not state:
             return not trials
+        if not 0 <= state["num_drawn"] <= MAX_STARTS * len(trials):
+            raise ValueError(f"Expected fewer starts. Got {state['num_drawn']}.")
         self._space_filling.num_drawn = state["num_drawn"]
-        ended = [each for each, ends in in_order(trials) if ends]
-        newest = max(((each.t, each.id) for each in ended if each.Y), default=(-math.inf, 0))
+        ended = sorted((each for each in trials if each.ended), key=attrgetter("ended"))
+        newest = max((each.t for each in ended if each.Y), default=-math.inf)
         known = [each for each in ended if each.Y and each.informative]
         for place, model in enumerate(self.outcome_models):
-            asks = [(each.t, set(each.dropped[place])) for each in trials if each.dropped]
-            model.load(known, self._observed(known, place), asks, newest[0])
+            asks = [
+                (each.t, each.dropped[place] if each.dropped else ())
+                for each in trials
+                if each.round is not None
+            ]
+            model.load(known, partial(self._observed, place=place), asks, newest)
             model.load_state_dict(state["outcome_models"][place])
         ended = ended[-MAX_ENDED:]
         success = [[1.0 if each.Y else 0.0] for each in ended]

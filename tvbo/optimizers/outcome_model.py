@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy, deepcopy
 from dataclasses import asdict, replace
 from functools import reduce
@@ -282,29 +282,32 @@ class OutcomeModel:
     def load(
         self,
         trials: Sequence[RecordedTrial],
-        observations: Observations,
-        asks: Sequence[tuple[float, set[int]]],
+        observe: Callable[[Sequence[RecordedTrial]], Observations],
+        asks: Sequence[tuple[float, Sequence[int]]],
         newest_told: float,
     ) -> None:
         """Take over the observations of trials, in the order in which they were told.
 
         Args:
             trials: The trials.
-            observations: Their observations of this outcome.
-            asks: For each ask its time, and the trials whose observations were discarded for it.
+            observe: Returns the observations of some trials.
+            asks: For each ask in their order its time, and the numbers of the trials whose
+                observations were discarded for it.
             newest_told: The time of the newest outcome.
         """
-        dropped: dict[int, float] = {}
-        for t, gone in asks:
-            dropped |= dict.fromkeys(gone, t)
-        numbers = tuple(each.id for each in trials)
-        held = torch.tensor([number not in dropped for number in numbers], dtype=torch.bool)
-        self.observations = observations[held]
-        self._trials = tuple(compress(numbers, held.tolist()))
-        for t in sorted({t for t in dropped.values() if t > newest_told}):
-            aside = [dropped.get(number) == t for number in numbers]
-            rows = torch.tensor(aside, dtype=torch.bool)
-            self._set_aside += ((t, observations[rows], tuple(compress(numbers, aside))),)
+        discarded: list[tuple[float, Sequence[int]]] = []
+        for t, numbers in asks:
+            # As discard() does for an ask before those from which nothing was observed.
+            while discarded and discarded[-1][0] > t:
+                discarded.pop()
+            if numbers:
+                discarded.append((t, numbers))
+        dropped = {number: t for t, numbers in discarded for number in numbers}
+        held = [each for each in trials if each.id not in dropped]
+        self.observations, self._trials = observe(held), tuple(each.id for each in held)
+        for t in sorted({t for t, _ in discarded if t > newest_told}):
+            aside = [each for each in trials if dropped.get(each.id) == t]
+            self._set_aside += ((t, observe(aside), tuple(each.id for each in aside)),)
 
     def _held(self, t: float) -> Observations:
         """Return the observations held, with those that were set aside for an ask after ``t``."""

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from copy import deepcopy
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, bindparam, insert, inspect, select, update
 
@@ -32,11 +32,22 @@ from tvbo.storage.database import (
     run_table,
     trial_table,
 )
-from tvbo.storage.rows import parsed, read_one, read_outcomes, read_trials, rows_of
+from tvbo.storage.rows import (
+    columns_of,
+    parse_all,
+    parsed,
+    read_one,
+    read_outcomes,
+    read_trials,
+    without_collector,
+)
 from tvbo.trial import Trial
 from tvbo.values import shortened
 
 T = TypeVar("T", bound=Optimizer)
+
+RESTORED = *RecordedTrial._fields[:12], "nanoseconds"
+"""Columns of trials from which an optimizer is restored, in the order of :class:`RecordedTrial`."""
 
 SPACES = {
     "bounds": "search_space",
@@ -247,36 +258,30 @@ def restore(connection: Connection, name: str, optimizer: Optimizer, blank: Opti
     Raises:
         StorageError: if a row is damaged, or the optimizer cannot take it over.
     """
+    with without_collector():
+        return _restore(connection, name, optimizer, blank)
+
+
+def _restore(connection: Connection, name: str, optimizer: Optimizer, blank: Optimizer) -> str:
     run = read_one(connection, name)
-    outcomes = read_outcomes(connection)
-    dropped = {row["trial"]: row["dropped"] for row in rows_of(connection, ask_table)}
-    trials = []
-    for row in read_trials(connection, name):
-        number, nanoseconds = row["id"], row["nanoseconds"]
-        Y, Yvar = outcomes.get(number, ([], []))
-        if bool(Y) != (row["state"] == "told"):
-            raise StorageError(f"Expected a whole run. Got {name}: the outcome of trial {number}.")
-        trials.append(
-            RecordedTrial(
-                id=number,
-                round=row["round"],
-                t=row["t"] if nanoseconds is None else Instant(row["t"], nanoseconds),
-                X=row["X"],
-                context=row["context"],
-                key=row["key"],
-                state=row["state"],
-                informative=row["informative"],
-                information_gain=row["information_gain"],
-                reason=row["reason"],
-                opened=row["opened"],
-                ended=row["ended"],
-                dropped=parsed(name, f"the ask of trial {number}", dropped.get(number, "[]")),
-                Y=Y,
-                Yvar=() if None in Yvar else cast("list[float]", Yvar),
-            )
-        )
+    columns = read_trials(connection, name, run, *(trial_table.c[each] for each in RESTORED))
+    outcomes = read_outcomes(connection, name, run, columns)
+    asks = columns_of(connection, name, ask_table.c.trial, ask_table.c.dropped)
+    said = parse_all(name, "the ask of trial", *asks.values())
+    dropped = {number: each for number, each in zip(asks["trial"], said, strict=True) if each}
     state = parsed(name, "its state", run["state"])
+    nanoseconds = columns.pop("nanoseconds")
     try:
+        if optimizer.time_scale is not None:
+            columns["t"] = [*map(Instant, columns["t"], nanoseconds)]
+        # Outcomes of a trial have variances, all or none.
+        noise = {number: Yvar for number, (_, Yvar) in outcomes.items() if None not in Yvar}
+        extra: list[list[Any]] = [
+            [dropped.get(number, ()) for number in columns["id"]],
+            [outcomes[number][0] if number in outcomes else () for number in columns["id"]],
+            [noise.get(number, ()) for number in columns["id"]],
+        ]
+        trials = [*map(RecordedTrial, *columns.values(), *extra)]
         optimizer.restore(deepcopy(blank), trials, state)
     except Exception as error:  # Any error: the rows may be forged.
         raise StorageError(

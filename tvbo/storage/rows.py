@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import json
-import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
-from sqlalchemy import Connection, Table, select
+from sqlalchemy import Column, Connection, select
 
 from tvbo.storage.database import (
     Database,
@@ -28,6 +31,9 @@ if TYPE_CHECKING:
 
 STATES = ("told", "open", "failed", "expired", "skipped")
 """States of a trial."""
+
+ENDED = frozenset(["told", "failed", "expired"])
+"""States in which a trial has ended."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +51,7 @@ class RunRows:
     name: str
     run: Mapping[str, Any]
     trials: Sequence[Mapping[str, Any]]
-    outcomes: Mapping[int, tuple[list[float], list[float | None]]]
+    outcomes: Mapping[int, tuple[Sequence[float], Sequence[float | None]]]
     asks: Mapping[int, Mapping[str, Any]]
 
     @cached_property
@@ -117,60 +123,141 @@ def read_run(url: str | Path, wait: float = 60.0) -> RunRows:
         StorageError: if there is no run, or one that is damaged or of another version.
     """
     database = Database(url, wait)
-    with database.transaction() as connection:
+    name = database.name
+    with without_collector(), database.transaction() as connection:
         database.check(connection)
-        run = read_one(connection, database.name)
-        trials = read_trials(connection, database.name)
-        asks = {
-            row["trial"]: parsed(
-                database.name, f"the ask of trial {row['trial']}", row["predicted"]
-            )
-            for row in rows_of(connection, ask_table)
-        }
-        return RunRows(database.name, run, trials, read_outcomes(connection), asks)
+        run = read_one(connection, name)
+        trials = read_trials(connection, name, run, *trial_table.c)
+        outcomes = read_outcomes(connection, name, run, trials)
+        asks = columns_of(connection, name, ask_table.c.trial, ask_table.c.predicted)
+    predicted = parse_all(name, "the ask of trial", *asks.values())
+    rows = [dict(zip(trials, row, strict=True)) for row in zip(*trials.values(), strict=True)]
+    return RunRows(name, run, rows, outcomes, dict(zip(asks["trial"], predicted, strict=True)))
+
+
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """Have the body make many objects without a search for cycles, which takes most of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def read_one(connection: Connection, name: str) -> dict[str, Any]:
-    """Return the row of a run by column."""
-    [run] = rows_of(connection, run_table)
+    """Return the row of a run by column.
+
+    Raises:
+        StorageError: if its labels are damaged.
+    """
+    run = {
+        column: values[0] for column, values in columns_of(connection, name, *run_table.c).items()
+    }
+    labels = parsed(name, "its labels", run["labels"])
+    try:
+        names, time = labels["outcomes"], labels["time"]
+        are_texts = all(isinstance(each, str) for each in names)
+        if time is not None and time["zone"] is not None:
+            ZoneInfo(time["zone"])
+    except (LookupError, OSError, TypeError, ValueError) as error:
+        raise StorageError(
+            f"Expected a whole run. Got {name}, damaged in its labels: {error!r:.200}."
+        ) from error
+    if not are_texts:
+        raise StorageError(f"Expected a whole run. Got {name}, damaged in its names of outcomes.")
     return run
 
 
-def read_trials(connection: Connection, name: str) -> list[dict[str, Any]]:
-    """Return the trials of a run, oldest first, with their values as they are checked.
+def read_trials(
+    connection: Connection, name: str, run: Mapping[str, Any], *columns: Column[Any]
+) -> dict[str, list[Any]]:
+    """Return columns of the trials of a run, oldest first, those in JSON as what they say.
+
+    Args:
+        connection: A transaction.
+        name: What the run is called.
+        run: The row of the run.
+        columns: The columns, among them the number, time, state and end.
 
     Raises:
-        StorageError: naming the first one that is damaged or lost.
+        StorageError: naming the first trial that is damaged or lost.
     """
-    trials = rows_of(connection, trial_table)
-    trials.sort(key=lambda trial: trial["id"])
-    for number, trial in enumerate(trials, start=1):
-        if trial["id"] != number:
-            raise StorageError(f"Expected trial {number} in {name}. Got none: it is lost.")
-        for column in ("parameters", "X", "context"):
-            if (text := trial[column]) is not None:
-                trial[column] = parsed(name, f"{column} of trial {number}", text)
-        good = trial["state"] in STATES and math.isfinite(trial["t"])
-        if not good or (trial["ended"] is None) != (trial["state"] in ("open", "skipped")):
+    trials = columns_of(connection, name, *columns)
+    numbers = trials["id"]
+    for expected, number in enumerate(numbers, start=1):
+        if number != expected:
+            raise StorageError(f"Expected trial {expected} in {name}. Got none: it is lost.")
+    has_stamps = parse_json(run["labels"])["time"] is not None
+    checked = ("id", "state", "ended", "t", "nanoseconds")
+    for number, state, ended, t, stamp in zip(*(trials[each] for each in checked), strict=True):
+        is_good = state in STATES and (ended is not None) is (state in ENDED)
+        if not is_good or (stamp is not None) is not has_stamps or not isfinite(t):
             raise StorageError(f"Expected a whole run. Got {name}, damaged in trial {number}.")
+    for column in {"parameters", "X", "context"} & trials.keys():
+        found = [(i, text) for i, text in enumerate(trials[column]) if text is not None]
+        said = parse_all(
+            name, f"{column} of trial", [i + 1 for i, _ in found], [t for _, t in found]
+        )
+        kind = dict if column == "parameters" else list
+        for (i, _), each in zip(found, said, strict=True):
+            if type(each) is not kind or (kind is list and not _are_numbers(each)):
+                raise StorageError(
+                    f"Expected a whole run. Got {name}, damaged in {column} of trial {i + 1}."
+                )
+            trials[column][i] = each
     return trials
 
 
-def read_outcomes(connection: Connection) -> dict[int, tuple[list[float], list[float | None]]]:
-    """Return outcomes and their variances by the number of their trial."""
-    found: dict[int, tuple[list[float], list[float | None]]] = {}
-    rows = rows_of(connection, outcome_table)
-    for row in sorted(rows, key=lambda row: (row["trial"], row["place"])):
-        values, variances = found.setdefault(row["trial"], ([], []))
-        values.append(row["value"])
-        variances.append(row["variance"])
+def read_outcomes(
+    connection: Connection, name: str, run: Mapping[str, Any], trials: Mapping[str, list[Any]]
+) -> dict[int, tuple[Sequence[float], Sequence[float | None]]]:
+    """Return outcomes and their variances by the number of their trial.
+
+    Raises:
+        StorageError: naming a trial that should have others.
+    """
+    numbers, places, values, variances = columns_of(connection, name, *outcome_table.c).values()
+    size = len(parse_json(run["labels"])["outcomes"]) or 1
+    states = zip(trials["id"], trials["state"], strict=True)
+    told = [number for number, state in states if state == "told"]
+    expected = [number for number in told for _ in range(size)]
+    if numbers != expected or places != [*range(size)] * len(told):
+        given, wanted = Counter(numbers), Counter(expected)
+        wrong = [each for each in {*given, *wanted} if given[each] != wanted[each]]
+        raise StorageError(
+            f"Expected outcomes of the trials that have one. Got {name}, damaged in those of trial "
+            f"{min(wrong, default=None)}."
+        )
+    for number, value, variance in zip(numbers, values, variances, strict=True):
+        if not isfinite(value) or not (variance is None or isfinite(variance)):
+            raise StorageError(
+                f"Expected a whole run. Got {name}, damaged in the outcome of trial {number}."
+            )
+    Y, Yvar = (zip(*[iter(column)] * size, strict=True) for column in (values, variances))
+    return dict(zip(told, zip(Y, Yvar, strict=True), strict=True))
+
+
+def columns_of(connection: Connection, name: str, *columns: Column[Any]) -> dict[str, list[Any]]:
+    """Return columns of a table, in the order of its primary key.
+
+    Raises:
+        StorageError: naming a column that holds a value of another type.
+    """
+    order = columns[0].table.primary_key
+    rows = connection.execute(select(*columns).order_by(*order)).all()
+    values = [list(each) for each in zip(*rows, strict=True)] or [[] for _ in columns]
+    found = dict(zip([column.name for column in columns], values, strict=True))
+    for column in columns:
+        kinds = {column.type.python_type, type(None) if column.nullable else object}
+        if other := {*map(type, found[column.name])} - kinds:
+            raise StorageError(
+                f"Expected a whole run. Got {name}, damaged in the column {column.name} of "
+                f"{column.table.name}, which holds a {other.pop().__name__}."
+            )
     return found
-
-
-def rows_of(connection: Connection, table: Table) -> list[dict[str, Any]]:
-    """Return the rows of a table by column."""
-    names = [column.name for column in table.columns]
-    return [dict(zip(names, row, strict=True)) for row in connection.execute(select(table))]
 
 
 def parse_json(text: Any) -> Any:
@@ -197,3 +284,23 @@ def parsed(name: str, what: str, text: Any) -> Any:
         raise StorageError(
             f"Expected a whole run. Got {name}, damaged in {what}: {error}."
         ) from error
+
+
+def parse_all(name: str, what: str, numbers: Sequence[int], texts: Sequence[str]) -> list[Any]:
+    """Return what texts say in JSON, each of a trial.
+
+    Raises:
+        StorageError: naming the first that cannot be read.
+    """
+    try:
+        together: list[Any] = parse_json(f"[{','.join(texts)}]")
+        if len(together) == len(texts):
+            return together
+    except ValueError:
+        pass
+    return [parsed(name, f"{what} {each}", text) for each, text in zip(numbers, texts, strict=True)]
+
+
+def _are_numbers(values: list[Any]) -> bool:
+    """Return whether all are finite numbers."""
+    return all(type(each) in (float, int) and isfinite(each) for each in values)
