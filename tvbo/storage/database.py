@@ -7,6 +7,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -191,7 +192,11 @@ class Database:
         """
         try:
             connection = self._connect()
-            with connection, connection.execution_options(writes=writes).begin():
+            options: dict[str, Any] = {"writes": writes}
+            if self.path is None and not writes:
+                # Its queries see one state of the run, as those of a file do.
+                options["isolation_level"] = "REPEATABLE READ"
+            with connection, connection.execution_options(**options).begin():
                 yield connection
         except DBAPIError as error:
             raise self._error(error) from error
@@ -218,10 +223,20 @@ class Database:
         if not path.is_file():
             raise StorageError(f"Expected a run. Got {path}, which is no file.")
         if found.st_nlink > 1:
+            self._drop_first_name(path)
+        if path.stat().st_nlink > 1:
             raise StorageError(
                 f"Expected a file with one name, since SQLite keeps another beside it. Got {path}, "
                 f"which has {found.st_nlink}: copy it with tvbo backup instead."
             )
+
+    @staticmethod
+    def _drop_first_name(path: Path) -> None:
+        """Remove the name under which a file was made, which a process that was killed has left."""
+        for other in path.parent.glob(f"{escape(path.name)}.*.new"):
+            with suppress(OSError):
+                if other.samefile(path):
+                    other.unlink()
 
     def _error(self, error: DBAPIError) -> StorageError:
         """Return what an error of the database means."""

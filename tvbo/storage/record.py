@@ -115,7 +115,7 @@ class DatabaseRecord:
         except StorageUnavailableError:
             self._changes = None
             # The server may have gone away after the commit.
-            if not self._is_committed(changes, changed_at):
+            if not self._is_committed(events, changes, changed_at):
                 raise
         except BaseException:
             self._changes = None
@@ -182,11 +182,15 @@ class DatabaseRecord:
             changed["state"] = self._state = state
         connection.execute(update(run_table).values(changed))
 
-    def _is_committed(self, changes: int, changed_at: float) -> bool:
-        """Return whether the newest change of the run is the one of this process."""
-        with suppress(StorageError), self.database.transaction() as connection:
-            run = read_one(connection, self.database.name)
-            return bool((run["changes"], run["changed_at"]) == (changes, changed_at))
+    def _is_committed(self, events: Sequence[Event], changes: int, changed_at: float) -> bool:
+        """Return whether the record has some events, the newest of so many changes."""
+        for number, event in enumerate(events, start=changes - len(events) + 1):
+            if event.trial is not None:
+                place = "ended" if event.kind in ENDINGS else "opened"
+                known = trial_table.c[place] == number, trial_table.c[f"{place}_at"] == changed_at
+                query = select(trial_table.c.id).where(trial_table.c.id == event.trial.id, *known)
+                with suppress(StorageError), self.database.transaction() as connection:
+                    return connection.execute(query).scalar_one_or_none() is not None
         return False
 
 
@@ -391,14 +395,14 @@ def _appearing(path: Path) -> Iterator[Path]:
     Raises:
         StorageError: if the file exists, or cannot be made.
     """
-    new = path.with_name(f"{os.urandom(4).hex()}.new")
+    new = path.with_name(f"{path.name}.{os.urandom(4).hex()}.new")
     try:
         _check_is_free(path)
         new.touch(exist_ok=False)
         yield new
         # Unlike os.rename, it overwrites no file that appeared meanwhile.
         os.link(new, path)
-        new.unlink()
+        new.unlink(missing_ok=True)
         if os.name == "posix":  # Where folders can be opened: wait until the name is on disk.
             descriptor = os.open(path.parent, os.O_RDONLY)
             try:
