@@ -1,4 +1,7 @@
-"""What commands share: exit codes and errors, consoles, and files, written atomically."""
+"""What commands share: exit codes and errors, consoles, and files, written atomically.
+
+Nothing is imported here for models or databases, so that help and errors come at once.
+"""
 
 from __future__ import annotations
 
@@ -12,50 +15,28 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
-import torch
 import typer
-from botorch.exceptions.errors import BotorchError, ModelFittingError
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 import tvbo
-from tvbo.storage import JournalBusyError
 from tvbo.terminal import progress_lines, visible
-from tvbo.values import shortened
 
 CODE_ERROR, BAD_INPUT, BUSY, INTERRUPTED = 1, 2, 75, 130
 
 LONGEST_MESSAGE = 2_000
 """Characters of an error, which may quote what was given."""
 
-Run = Annotated[Path, typer.Argument(help="A journal, such as run.db.")]
-
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-"""The application; the package adds the commands to it."""
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"tvbo {tvbo.__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def root(
-    version: Annotated[
-        bool,
-        typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True),
-    ] = False,
-) -> None:
-    """Bayesian optimization for problems that do not hold still."""
+Run = Annotated[str, typer.Argument(help="A run: a file such as run.db, or the URL of a database.")]
 
 
 def run_app(app: typer.Typer, name: str, arguments: list[str] | None = None) -> NoReturn:
     """Run a command line and exit; errors go to stderr, with control characters escaped.
 
-    Exit codes: 2 and one line for bad input, 75 (``EX_TEMPFAIL``) and one line where others hold
-    the journal, 130 and one line after Ctrl-C, 1 and a traceback for an error in the code.
+    Exit codes: 2 and one line for bad input, 75 (``EX_TEMPFAIL``) and one line where another
+    process is changing the run or its database is away, 130 and one line after Ctrl-C, 1 and a
+    traceback for an error in the code.
 
     Args:
         app: The commands.
@@ -64,18 +45,18 @@ def run_app(app: typer.Typer, name: str, arguments: list[str] | None = None) -> 
     """
     if "OMP_NUM_THREADS" not in os.environ:
         # The matrices are small, so that more threads would mostly wait for one another.
-        torch.set_num_threads(1)
+        os.environ["OMP_NUM_THREADS"] = "1"
+        if (torch := sys.modules.get("torch")) is not None:
+            torch.set_num_threads(1)
     try:
         code = app(sys.argv[1:] if arguments is None else arguments, standalone_mode=False)
     except typer.TyperException as error:
         _fail(name, error.format_message())
-    except JournalBusyError as error:
-        _fail(name, str(error), code=BUSY)
-    except (ValueError, BotorchError, ModelFittingError, OSError) as error:
-        _fail(name, str(error))
     except (KeyboardInterrupt, typer.Abort):
         _fail(name, "interrupted", code=INTERRUPTED)
-    except Exception:
+    except Exception as error:
+        if (bad := _code_of(error)) != CODE_ERROR:
+            _fail(name, str(error), bad)
         for line in traceback.format_exc().rstrip("\n").split("\n"):
             print(visible(line), file=sys.stderr)  # noqa: T201
         sys.exit(CODE_ERROR)
@@ -85,8 +66,21 @@ def run_app(app: typer.Typer, name: str, arguments: list[str] | None = None) -> 
     sys.exit(code or 0)
 
 
+def _code_of(error: Exception) -> int:
+    """Return the exit code of an error, by modules that its cause has imported."""
+    from tvbo.storage import RunBusyError, StorageUnavailableError
+
+    if isinstance(error, RunBusyError | StorageUnavailableError):
+        return BUSY
+    of_botorch = any(kind.__module__ == "botorch.exceptions.errors" for kind in type(error).mro())
+    return BAD_INPUT if of_botorch or isinstance(error, ValueError | OSError) else CODE_ERROR
+
+
 def _fail(name: str, message: str, code: int = BAD_INPUT) -> NoReturn:
-    print(f"{name}: {visible(shortened(message, LONGEST_MESSAGE))}", file=sys.stderr)  # noqa: T201
+    line = visible(" ".join(message.split()))
+    if len(line) > LONGEST_MESSAGE:
+        line = line[: LONGEST_MESSAGE - 3] + "..."
+    print(f"{name}: {line}", file=sys.stderr)  # noqa: T201
     sys.exit(code)
 
 
@@ -279,6 +273,11 @@ def _check_writable(option: str, path: Path) -> None:
         ) from error
 
 
-def files_of(run: Path) -> list[Path]:
-    """Return the paths of a journal and of its side files, existing or not."""
-    return [run, *(run.with_name(run.name + end) for end in ("-wal", "-shm", "-lock"))]
+def files_of(run: str) -> list[Path]:
+    """Return the paths of a run and of its side file, existing or not; none of a server's."""
+    return [] if "://" in run else [Path(run), Path(f"{run}-journal")]
+
+
+def title_of(name: str) -> str:
+    """Return the last part of the name of a run: of its file, or of a database."""
+    return name.rsplit("/", 1)[-1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,29 +12,28 @@ import pandas as pd
 from botorch.exceptions.errors import InputDataError
 
 from tvbo.cli.options import read_named, read_values
-from tvbo.cli.space_file import SPACE, SpaceError, optimizer_of_run
-from tvbo.optimizers import GPOptimizer
+from tvbo.cli.space_file import SpaceError
+from tvbo.optimizers import GPOptimizer, Optimizer
 from tvbo.spaces import Parameters
 from tvbo.spaces.parameters import Category, Number
-from tvbo.storage import JournalReader, trials_of
-from tvbo.storage.create import start_filled_journal
+from tvbo.storage import read_run
+from tvbo.storage.record import appearing
 
 Parts = dict[str, Number | Category]
 """Parameters by name."""
 
 
 def start_from(
-    old: Path, optimizer: GPOptimizer, space: str, run: Path, defaults: Sequence[str]
+    old: str, optimizer: GPOptimizer, run: str, defaults: Sequence[str]
 ) -> tuple[int, list[str]]:
-    """Begin a journal with the outcomes of another run.
+    """Begin a run with the outcomes of another, which is only read.
 
-    The file appears when all is in it. The old run is only read.
+    A file appears when all is in it.
 
     Args:
-        old: The journal of the old run, begun by ``tvbo new``.
+        old: The old run.
         optimizer: The new optimizer, without trials; it is recorded and closed.
-        space: Text of its SPACE file.
-        run: The new journal.
+        run: The new run.
         defaults: ``NAME=VALUE`` for each parameter that the old run does not have.
 
     Returns:
@@ -41,13 +41,12 @@ def start_from(
 
     Raises:
         SpaceError: if the two runs differ in more than what is safe.
-        JournalError: if the old run cannot be read, or the new file exists.
+        StorageError: if the old run cannot be read, or the new file exists.
     """
-    with JournalReader(old) as journal:
-        if journal.damage is not None:
-            raise SpaceError(f"Expected a whole journal. Got {old}, damaged: {journal.damage}.")
-        trials = trials_of(journal)
-    before = optimizer_of_run(old)
+    before = Optimizer.open(old, read_only=True)
+    if not isinstance(before, GPOptimizer) or before.labels.actions is None:
+        raise SpaceError(f"Expected a run of parameters with names. Got {old}: {before!r}.")
+    trials = read_run(old).to_frame()
     _check_units(before, optimizer, old)
     fixed = _refixed(before, optimizer, old)
     values = _added(before, optimizer, old, defaults) | {name: now for name, _, now in fixed}
@@ -69,7 +68,8 @@ def start_from(
         else:
             opened[row["trial"]] = None
 
-    def fill() -> None:
+    with appearing(Path(run)) if "://" not in run else nullcontext(run) as target:
+        optimizer.record(target)
         if rows["told"]:
             table = pd.DataFrame(rows["told"])
             variances = [f"{name}_variance" for name in optimizer.labels.outcome_columns]
@@ -81,8 +81,7 @@ def start_from(
                 for each in (optimizer.labels.actions, optimizer.labels.contexts)
             )
             opened[row["trial"]] = optimizer.attach(action, row["t"], context or None).id
-
-    start_filled_journal(optimizer, run, {SPACE: space}, fill)
+        optimizer.close()
     notes = []
     if left_out:
         notes.append(
@@ -102,7 +101,7 @@ def start_from(
     return len(rows["told"]), notes
 
 
-def _check_units(before: GPOptimizer, after: GPOptimizer, old: Path) -> None:
+def _check_units(before: GPOptimizer, after: GPOptimizer, old: str) -> None:
     """Raise unless times and outcomes mean the same in two runs."""
     for what, one, two in (
         ("time_unit and time_zone", before.time_scale, after.time_scale),
@@ -127,7 +126,7 @@ def _kind(part: Number | Category) -> str:
     return "an integer" if part.is_integer else "a float"
 
 
-def _refixed(before: GPOptimizer, after: GPOptimizer, old: Path) -> list[tuple[str, Any, Any]]:
+def _refixed(before: GPOptimizer, after: GPOptimizer, old: str) -> list[tuple[str, Any, Any]]:
     """Return the fixed parameters with a new value: name, value before, value now.
 
     Raises:
@@ -155,7 +154,7 @@ def _refixed(before: GPOptimizer, after: GPOptimizer, old: Path) -> list[tuple[s
 
 
 def _added(
-    before: GPOptimizer, after: GPOptimizer, old: Path, defaults: Sequence[str]
+    before: GPOptimizer, after: GPOptimizer, old: str, defaults: Sequence[str]
 ) -> dict[str, Any]:
     """Return the values of the parameters that the old run does not have, by name.
 

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping
+from operator import index
 from pathlib import Path
 from typing import Any
 
 from botorch.exceptions.errors import BotorchError
-from torch import Generator
 
 from tvbo import recipes
 from tvbo.optimizers import GPOptimizer
-from tvbo.spaces.labels import Labels
-from tvbo.storage.reader import read_description
 from tvbo.values import did_you_mean
-
-SPACE = "space"
-"""Name of the text of the SPACE file in a journal."""
 
 VERSION = 1
 """Version of the format."""
@@ -42,13 +37,12 @@ class SpaceError(ValueError):
     """A SPACE file that is not as expected."""
 
 
-def optimizer_of(text: str, name: str = "SPACE.toml", labels: Labels | None = None) -> GPOptimizer:
+def optimizer_of(text: str, name: str = "SPACE.toml") -> GPOptimizer:
     """Return the optimizer that a SPACE file describes.
 
     Args:
         text: The file.
         name: Its name, for errors.
-        labels: The parameters as they were read before, which is faster than reading them again.
 
     Raises:
         SpaceError: if the file is not TOML, of a newer version, or an entry is missing, unknown or
@@ -71,32 +65,15 @@ def optimizer_of(text: str, name: str = "SPACE.toml", labels: Labels | None = No
     _check_names(found, FORM[""], name)
     options: dict[str, Any] = {each: found[each] for each in OPTIONS if each in found}
     recipe: Callable[..., GPOptimizer] = recipes.tv_gp_ucb
-    known = labels or Labels()
-    options["bounds"] = known.actions or _read_table(found, "parameters", _parameter, name)
+    options["bounds"] = _read_table(found, "parameters", _parameter, name)
     if "contexts" in found:
         recipe = recipes.tv_cgp_ucb
-        options["context_bounds"] = known.contexts or _read_table(
-            found, "contexts", _parameter, name
-        )
+        options["context_bounds"] = _read_table(found, "contexts", _parameter, name)
     options["constraints"] = _read_table(found, "constraints", _limits, name)
     try:
-        generator = Generator().manual_seed(found.get("seed", 0))
-        return recipe(**options, generator=generator)
+        return recipe(**options, generator=index(found.get("seed", 0)))
     except (TypeError, ValueError, RuntimeError, BotorchError) as error:
         raise SpaceError(f"{error} In {name}.") from error
-
-
-def optimizer_of_run(run: Path, space: Path | None = None) -> GPOptimizer:
-    """Return an optimizer with the settings of a run, or of the SPACE file given."""
-    if space is not None:
-        return optimizer_of(read_text(space), str(space))
-    meta, labels = read_description(run)
-    if (text := meta.get(SPACE)) is None:
-        raise SpaceError(
-            f"Expected a run begun by tvbo new. Got {run}, which a program recorded: go on with "
-            "Optimizer.open there."
-        )
-    return optimizer_of(text, f"the SPACE of {run}", labels)
 
 
 def read_text(space: Path) -> str:

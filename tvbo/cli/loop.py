@@ -1,0 +1,117 @@
+"""``tvbo new``, ``ask``, ``tell``, ``fail``, ``expire``: a loop from the shell."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tvbo.cli.app import Run, console, note, short
+from tvbo.cli.options import As, Context, Space, Time, Wait, context_of, opened, outcome_of
+from tvbo.cli.space_file import SpaceError, optimizer_of, read_text
+from tvbo.service import calls
+
+Trial = Annotated[int, typer.Argument(help="Number of the trial.")]
+
+
+def new(
+    space: Annotated[Path, typer.Argument(help="What is tuned, SPACE.toml.")],
+    run: Annotated[
+        str, typer.Argument(help="The run to begin: a file such as run.db, or an empty database.")
+    ],
+    old: Annotated[
+        str | None,
+        typer.Option("--from", help="A run with another SPACE, whose outcomes are taken over."),
+    ] = None,
+    default: Annotated[
+        list[str] | None,
+        typer.Option(help="With --from, the value NAME=VALUE of a parameter that it lacks."),
+    ] = None,
+) -> None:
+    """Begin a run of what SPACE.toml describes."""
+    optimizer = optimizer_of(read_text(space), str(space))
+    began = f"began {run}: {optimizer.search_space.parameters}"
+    if old is not None:
+        # Not at the top, since it is seldom needed.
+        from tvbo.cli.migrate import start_from
+
+        told, notes = start_from(old, optimizer, run, default or [])
+        console.print(began, f"took over {told} outcomes of {old}", sep="\n", highlight=False)
+        note(*notes)
+        return
+    if default:
+        raise SpaceError(f"Expected --from with --default. Got --default {default[0]} alone.")
+    optimizer.record(run)
+    console.print(began, highlight=False)
+
+
+def ask(
+    run: Run,
+    context: Context = None,
+    t: Time = None,
+    key: Annotated[
+        str | None, typer.Option(help="A key of yours; asked again, it gives the same trial.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Ask also at a time far ahead of the trials so far.")
+    ] = False,
+    space: Space = None,
+    wait: Wait = 60.0,
+    as_json: As = False,
+) -> None:
+    """Ask for the next trial."""
+    with opened(run, wait, space) as optimizer:
+        trial = calls.ask(optimizer, t, context_of(optimizer, context), key, force)
+    if as_json:
+        typer.echo(json.dumps(trial))
+        return
+    words = f"trial {trial['trial']}: {short(trial['parameters'])}"
+    console.print(words, highlight=False, soft_wrap=True)
+    if trial["skipped"]:
+        note("skipped: its outcome would tell nothing, so do not try it.")
+
+
+def tell(
+    run: Run,
+    trial: Trial,
+    outcome: Annotated[
+        list[str], typer.Argument(help="Its outcome; of several, NAME=VALUE for each.")
+    ],
+    variance: Annotated[
+        float | None, typer.Option(help="Variance of its noise, where known.")
+    ] = None,
+    wait: Wait = 60.0,
+) -> None:
+    """Tell the outcome of a trial; a negative one after ``--``."""
+    with opened(run, wait) as optimizer:
+        calls.tell(optimizer, trial, outcome_of(optimizer, outcome), variance)
+    console.print(f"told trial {trial}: {' '.join(outcome)}", highlight=False)
+
+
+def fail(
+    run: Run,
+    trial: Trial,
+    reason: Annotated[str, typer.Argument(help="Why it has no outcome.")],
+    wait: Wait = 60.0,
+) -> None:
+    """Say that a trial has no outcome, and will not have one."""
+    with opened(run, wait) as optimizer:
+        calls.fail(optimizer, trial, reason)
+    console.print(f"failed trial {trial}", highlight=False)
+
+
+def expire(
+    run: Run,
+    trial: Annotated[int | None, typer.Argument(help="Number of the trial.")] = None,
+    older_than: Annotated[
+        str | None, typer.Option(help="All trials of this age, such as 2h; or in units of t.")
+    ] = None,
+    t: Time = None,
+    wait: Wait = 60.0,
+) -> None:
+    """Give up a trial, or all that are overdue."""
+    with opened(run, wait) as optimizer:
+        expired = calls.expire(optimizer, trial, older_than, t)["expired"]
+    console.print(f"expired {', '.join(map(str, expired)) or 'no trial'}", highlight=False)
