@@ -15,7 +15,7 @@ from tvbo.cli.app import run_app
 COMMANDS = {
     "new": ("loop:new", "Begin a run of what SPACE.toml describes."),
     "ask": ("loop:ask", "Ask for the next trial."),
-    "tell": ("loop:tell", "Tell the outcome of a trial; a negative one after ``--``."),
+    "tell": ("loop:tell", "Tell the outcome of a trial; a negative one after --."),
     "fail": ("loop:fail", "Say that a trial has no outcome, and will not have one."),
     "expire": ("loop:expire", "Give up a trial, or all that are overdue."),
     "status": ("status:status", "Say which trials are open, and what came of the newest."),

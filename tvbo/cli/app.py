@@ -274,8 +274,8 @@ def _check_writable(option: str, path: Path) -> None:
 
 
 def files_of(run: str) -> list[Path]:
-    """Return the paths of a run and of its side file, existing or not; none of a server's."""
-    return [] if "://" in run else [Path(run), Path(f"{run}-journal")]
+    """Return the paths of a run and of its side files, existing or not; none of a server's."""
+    return [] if "://" in run else [Path(run + end) for end in ("", "-journal", "-wal", "-shm")]
 
 
 def title_of(name: str) -> str:

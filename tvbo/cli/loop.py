@@ -84,7 +84,7 @@ def tell(
     ] = None,
     wait: Wait = 60.0,
 ) -> None:
-    """Tell the outcome of a trial; a negative one after ``--``."""
+    """Tell the outcome of a trial; a negative one after --."""
     with opened(run, wait) as optimizer:
         calls.tell(optimizer, trial, outcome_of(optimizer, outcome), variance)
     console.print(f"told trial {trial}: {' '.join(outcome)}", highlight=False)

@@ -53,4 +53,5 @@ def _print_outcomes(title: str, table: dict[str, Any]) -> None:
     lines = [{"outcome": name} | shared | value for name, value in named.items()]
     columns = dict.fromkeys(name for line in lines for name in line)
     lines = [{name: line.get(name) for name in columns} for line in lines]
-    print_rows(title, lines or [shared], CAPTION)
+    lines = lines or [shared]
+    print_rows(title, lines, CAPTION if "predicted" in lines[0] else None)

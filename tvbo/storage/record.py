@@ -232,7 +232,8 @@ def create(optimizer: Optimizer, url: str | Path) -> DatabaseRecord:
     if database.path is None:
         _fill(database, run)
     else:
-        with _appearing(database.path) as new:
+        with appearing(database.path) as new:
+            new.touch(exist_ok=False)
             _fill(Database(new), run)
     return DatabaseRecord(database, deepcopy(optimizer), 0, state)
 
@@ -389,8 +390,8 @@ def _fill(database: Database, run: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def _appearing(path: Path) -> Iterator[Path]:
-    """Yield another name for a file that the body writes, then rename it to its own.
+def appearing(path: Path) -> Iterator[Path]:
+    """Yield another name for a file that the body makes, then rename it to its own.
 
     Raises:
         StorageError: if the file exists, or cannot be made.
@@ -398,7 +399,6 @@ def _appearing(path: Path) -> Iterator[Path]:
     new = path.with_name(f"{path.name}.{os.urandom(4).hex()}.new")
     try:
         _check_is_free(path)
-        new.touch(exist_ok=False)
         yield new
         # Unlike os.rename, it overwrites no file that appeared meanwhile.
         os.link(new, path)
