@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from contextlib import redirect_stdout
+from contextlib import chdir, redirect_stdout
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -32,7 +32,7 @@ from tvbo.models import TimeVaryingGP
 from tvbo.optimizers import Hallucinate, IgnorePending, Optimizer
 from tvbo.plotting import plot_backtest, plot_diagnosis, save_figure
 from tvbo.plotting.figure import COLORS, new_figure
-from tvbo.storage import JournalReader, trials_of
+from tvbo.storage import read_run
 from tvbo.test_functions import drifting_gp
 from tvbo.test_functions.drifting_gp import drifting_gp_log, unit_grid
 
@@ -297,17 +297,14 @@ def durable_runs():
         process = get_context("fork").Process(target=killed, args=(paths[0],))
         process.start()
         process.join()
-        with Optimizer.open(paths[0], like=made(), progress=False) as optimizer:
+        with Optimizer.open(paths[0], like=made()) as optimizer:
             survived = {trial.id for trial in optimizer.open_trials}
             play(optimizer, range(again, end))
         optimizer = made()
         optimizer.record(paths[1])
         play(optimizer, [*range(1, kill + 1), *range(again, end)])
         optimizer.close()
-        tables = []
-        for path in paths:
-            with JournalReader(path) as journal:
-                tables.append(trials_of(journal))
+        tables = [read_run(path).to_frame() for path in paths]
     figure = new_figure(7.0, 4.6)
     top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     for row in tables[0].itertuples():
@@ -459,8 +456,9 @@ def diagnosis():
     page = (DOCS / "in_service.md").read_text()
     blocks = [block.split("```")[0] for block in page.split("```python\n")[1:]]
     names = {"recipes": recipes}
-    with redirect_stdout(None):
-        exec(next(block for block in blocks if "diagnose(history" in block), names)
+    block = next(block for block in blocks if "diagnose(" in block)
+    with tempfile.TemporaryDirectory() as folder, chdir(folder), redirect_stdout(None):
+        exec(block, names)
     return plot_diagnosis(names["diagnosis"])
 
 

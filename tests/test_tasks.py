@@ -30,8 +30,8 @@ def test_it_is_short(path):
     assert len(lines) <= LINES
 
 
-def test_journal_and_resume():
-    optimizer = run("journal_and_resume")["optimizer"]
+def test_record_and_resume():
+    optimizer = run("record_and_resume")["optimizer"]
     assert (optimizer.num_trials, len(optimizer.open_trials)) == (9, 0)
     assert optimizer.recommend().parameters["n"] <= 3
 

@@ -3,12 +3,7 @@
 from tvbo import recipes
 from tvbo.optimizers import Optimizer
 
-
-def made():
-    return recipes.tv_gp_ucb(bounds={"x": (0.0, 1.0), "n": (1, 9)}, minimize=True)
-
-
-optimizer = made()
+optimizer = recipes.tv_gp_ucb(bounds={"x": (0.0, 1.0), "n": (1, 9)}, minimize=True)
 optimizer.record("run.db")
 for _ in range(8):
     trial = optimizer.ask()
@@ -16,6 +11,6 @@ for _ in range(8):
 pending = optimizer.ask()
 optimizer.close()  # or the process dies here
 
-optimizer = Optimizer.open("run.db", like=made())
+optimizer = Optimizer.open("run.db")
 optimizer.tell(pending.id, 0.4)
 print(optimizer, optimizer.recommend().parameters)
