@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -23,7 +22,10 @@ COMMANDS = {
     "front": ("look:front", "Say which actions are the best compromises of several outcomes."),
     "predict": ("look:predict", "Say what the model expects of an action."),
     "drift": ("look:drift", "Say how fast an outcome drifts."),
-    "diagnose": ("diagnose:run_diagnose", "Say whether outcomes came as the model predicted them."),
+    "diagnose": (
+        "diagnose:run_diagnose",
+        "Say whether outcomes came as the model predicted them, and what it learned of the drift.",
+    ),
     "backup": ("runs:backup", "Copy a run as it is now, also while another command writes."),
     "runs": ("runs:app", "Look at runs, finished or in progress."),
     "fit": ("fit:fit", "Learn how fast the objective drifts from a log, with an interval."),

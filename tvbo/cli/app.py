@@ -20,7 +20,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-import tvbo
 from tvbo.terminal import progress_lines, visible
 
 CODE_ERROR, BAD_INPUT, BUSY, INTERRUPTED = 1, 2, 75, 130

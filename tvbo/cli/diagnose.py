@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tvbo.cli.app import Run, check_outputs, console, files_of, print_values, save_files
+from tvbo.cli.app import Run, check_outputs, console, files_of, print_values, save_files, title_of
 from tvbo.evaluation import Diagnosis, diagnose
 from tvbo.plotting import plot_diagnosis, save_figure
 
@@ -22,8 +22,8 @@ def run_diagnose(
     """Say whether outcomes came as the model predicted them, and what it learned of the drift."""
     check_outputs({"--save": save, "--json": json}, files_of(run), "--save")
     diagnosis = diagnose(run)
-    print_diagnosis(diagnosis, run.name)
-    title = f"{run.name}: {diagnosis.optimizer}"
+    print_diagnosis(diagnosis, title_of(run))
+    title = f"{title_of(run)}: {diagnosis.optimizer}"
     save_files(
         (json, diagnosis.to_json),
         (save, lambda file: save_figure(plot_diagnosis(diagnosis, title), file)),

@@ -34,7 +34,11 @@ def front(
     if as_json:
         typer.echo(json.dumps(found))
         return
-    print_rows("The best compromises", [_flat(each) for each in found["front"]])
+    rows = []
+    for each in found["front"]:
+        named = each.pop("parameters") | each.pop("context", {})
+        rows.append(named | each)
+    print_rows("The best compromises", rows)
 
 
 def predict(
@@ -73,9 +77,3 @@ def _print(title: str, found: dict[str, Any], as_json: bool) -> None:
         typer.echo(json.dumps(found))
     else:
         print_values(title, {name.replace("_", " "): value for name, value in found.items()})
-
-
-def _flat(found: dict[str, Any]) -> dict[str, Any]:
-    """Return a row of a table."""
-    values = {name: value for name, value in found.items() if name not in ("parameters", "context")}
-    return found["parameters"] | found.get("context", {}) | values

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from sqlalchemy import insert
+from sqlalchemy import insert, select
 
 from tvbo.cli.app import Run, check_outputs, files_of, print_rows, print_values, saving, title_of
 from tvbo.storage.database import Database, metadata
-from tvbo.storage.rows import RunRows, read_run, rows_of
+from tvbo.storage.rows import RunRows, read_run
 
 NEWEST = 20
 """Number of outcomes that stand for the present."""
@@ -85,8 +85,8 @@ def backup(
             with Database(target).transaction(writes=True) as copied:
                 metadata.create_all(copied)
                 for table in metadata.sorted_tables:
-                    if rows := rows_of(connection, table):
-                        copied.execute(insert(table), rows)
+                    if rows := connection.execute(select(table)).mappings().all():
+                        copied.execute(insert(table), [dict(row) for row in rows])
 
 
 def _without_formula(cell: object) -> object:

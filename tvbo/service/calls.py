@@ -97,8 +97,8 @@ def expire(
     if trial is not None:
         optimizer.expire(trial)
         return {"expired": [trial]}
-    delay, scale = older_than, optimizer.time_scale
-    if scale is not None:
+    delay: Any = older_than
+    if (scale := optimizer.time_scale) is not None:
         delay = scale.to_span(older_than)
     elif isinstance(older_than, str):
         delay = number("older_than", older_than)
