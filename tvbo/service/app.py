@@ -1,0 +1,329 @@
+"""Runs over HTTP: calls as JSON for programs, pages for people, numbers for Prometheus."""
+
+# Annotations are not text here, since FastAPI reads those of functions that are made in a loop.
+
+import base64
+import hmac
+import json
+import logging
+import time
+import traceback
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Annotated, Any
+
+from botorch.exceptions.errors import BotorchError, ModelFittingError
+from fastapi import Body, FastAPI, HTTPException, Path, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse, Response
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from pydantic import BaseModel, ConfigDict
+from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tvbo import __version__
+from tvbo.service import calls, page
+from tvbo.service.served_run import REFRESH, ServedRun
+from tvbo.service.status import status
+from tvbo.storage import RunBusyError, StorageError, StorageUnavailableError, read_run
+from tvbo.terminal import visible
+from tvbo.values import shortened
+
+logger = logging.getLogger("tvbo.service")
+
+MAX_BODY = 10**6
+"""Bytes of a request."""
+
+LONGEST_MESSAGE = 2_000
+"""Characters of an error, which may quote what was given."""
+
+MIN_TOKEN = 16
+"""Characters of a token, at least."""
+
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+"""Names of this machine under which it is served without a token."""
+
+SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
+"""Bounds of the histogram of the time that requests take."""
+
+Name = Annotated[str, Path(description="Name of the run, that of its file without `.db`.")]
+Named = dict[str, Any] | list[float]
+Time = float | str | None
+Outcome = float | list[float] | dict[str, float]
+
+
+class _Values(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class _At(_Values):
+    t: Time = None
+    context: Named | None = None
+
+
+class _Ask(_At):
+    key: str | None = None
+    force: bool = False
+
+
+class _Tell(_Values):
+    trial: int
+    outcome: Outcome
+    variance: Outcome | None = None
+
+
+class _Fail(_Values):
+    trial: int
+    reason: str
+
+
+class _Expire(_Values):
+    trial: int | None = None
+    older_than: float | str | None = None
+    t: Time = None
+
+
+class _Predict(_At):
+    parameters: Named
+
+
+class _Drift(_Values):
+    outcome: str | None = None
+
+
+CHANGES: list[tuple[Callable[..., calls.Values], type[_Values]]] = [
+    (calls.ask, _Ask),
+    (calls.tell, _Tell),
+    (calls.fail, _Fail),
+    (calls.expire, _Expire),
+]
+"""Calls that change a run, and what they are given."""
+
+QUESTIONS: list[tuple[Callable[..., calls.Values], type[_Values]]] = [
+    (calls.recommend, _At),
+    (calls.front, _At),
+    (calls.predict, _Predict),
+    (calls.drift, _Drift),
+]
+"""Calls that do not."""
+
+STATUS: dict[type[Exception], int] = {
+    RunBusyError: 409,
+    StorageUnavailableError: 503,
+    StorageError: 500,
+    ModelFittingError: 500,
+    OSError: 500,
+    BotorchError: 400,
+    ValueError: 400,
+    TypeError: 400,
+}
+"""Answers to errors."""
+
+
+def make_app(runs: Mapping[str, ServedRun], token: str | None = None) -> FastAPI:
+    """Return the application that serves some runs; it opens and closes them with itself.
+
+    Args:
+        runs: The runs by name.
+        token: What a request has to bring as ``Authorization: Bearer TOKEN``, or as the password of
+            ``Basic``, by which browsers ask for it; None lets in whoever is on this machine.
+    """
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        for run in runs.values():
+            run.start()
+        yield
+        for run in runs.values():
+            run.stop()
+
+    def find(run: str) -> ServedRun:
+        if run not in runs:
+            raise HTTPException(404, f"Expected one of {', '.join(runs)}. Got {run!r:.100}.")
+        return runs[run]
+
+    app = FastAPI(title="tvbo", version=__version__, lifespan=lifespan, redoc_url=None)
+    registry = CollectorRegistry()
+    trials = Gauge("tvbo_trials", "Trials of a run.", ["run", "state"], registry=registry)
+    app.add_middleware(_Gate, token=token, registry=registry)
+    for kind, code in STATUS.items():
+        app.add_exception_handler(kind, partial(_answer_error, code))
+    app.add_exception_handler(RequestValidationError, _answer_invalid)
+    app.add_exception_handler(StarletteHTTPException, _answer_refusal)
+
+    for changes, group in ((True, CHANGES), (False, QUESTIONS)):
+        for function, values in group:
+            _add_call(app, find, function, values, changes)
+
+    @app.get("/runs/{run}/status", summary="Return how many trials there are, and what came of it.")
+    def look(run: Name) -> calls.Values:
+        served = find(run)
+        return status(read_run(served.url, served.wait))
+
+    @app.get("/runs", summary="Return the names of the runs.")
+    def names() -> list[str]:
+        return [*runs]
+
+    @app.get("/", response_class=HTMLResponse, include_in_schema=False)
+    def overview() -> HTMLResponse:
+        rows = {name: read_run(run.url, run.wait) for name, run in runs.items()}
+        return _html(page.overview(rows, REFRESH))
+
+    @app.get("/runs/{run}", response_class=HTMLResponse, include_in_schema=False)
+    def run_page(run: Name) -> HTMLResponse:
+        return _html(find(run).page())
+
+    @app.get("/metrics", include_in_schema=False)
+    def metrics() -> Response:
+        for name, run in runs.items():
+            log, num_open = run.optimizer.trial_log, len(run.optimizer.open_trials)
+            counts = {"told": log.num_told, "failed": log.num_failed, "expired": log.num_expired}
+            for state, count in {**counts, "open": num_open}.items():
+                trials.labels(name, state).set(count)
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+    @app.get("/health", summary="Return that the server answers; it needs no token.")
+    async def health() -> dict[str, str]:
+        return {"status": "ok"}
+
+    return app
+
+
+def _add_call(
+    app: FastAPI,
+    find: Callable[[str], ServedRun],
+    function: Callable[..., calls.Values],
+    values: type[_Values],
+    changes: bool,
+) -> None:
+    """Have a function of a run be called by a request."""
+    is_needed = any(field.is_required() for field in values.model_fields.values())
+    default = Body(... if is_needed else values())
+    name, text = function.__name__, (function.__doc__ or "").partition("\n")[0]
+
+    @app.post(f"/runs/{{run}}/{name}", name=name, summary=text)
+    def call(run: Name, body: values = default) -> calls.Values:  # type: ignore[valid-type]
+        return find(run).call(function, changes, **body.model_dump())  # type: ignore[attr-defined]
+
+
+class _Gate:
+    """What a request passes first: its token, its size, and at the end what it took."""
+
+    def __init__(self, app: ASGIApp, token: str | None, registry: CollectorRegistry):
+        self.app = app
+        self.token = None if token is None else token.encode()
+        labels = ["run", "call", "status"]
+        self.requests = Counter("tvbo_requests", "Requests answered.", labels, registry=registry)
+        self.seconds = Histogram(
+            "tvbo_request_seconds", "Their time.", ["call"], registry=registry, buckets=SECONDS
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began, code = time.perf_counter(), 0
+
+        async def watch(message: Message) -> None:
+            nonlocal code
+            code = message.get("status", code)
+            await send(message)
+
+        headers = dict(scope["headers"])
+        refusal = self._refusal(scope["path"], headers)
+        body = b"" if refusal is None else None
+        try:
+            if refusal is None and (body := await _read_body(headers, receive)) is None:
+                refusal = _error(413, f"Expected a request of at most {MAX_BODY} bytes. Got more.")
+            if refusal is not None:
+                await refusal(scope, receive, watch)
+                return
+            again: Message = {"type": "http.request", "body": body, "more_body": False}
+            ahead = iter([again])
+
+            async def replay() -> Message:
+                return next(ahead, None) or await receive()
+
+            await self.app(scope, replay, watch)
+        except Exception:
+            for line in traceback.format_exc().rstrip("\n").split("\n"):
+                logger.error("%s", line)
+            if code == 0:
+                await _error(500, "An error of the server, which its log has.")(scope, receive, watch)
+        finally:
+            name = scope["route"].name if "route" in scope else ""
+            run = scope.get("path_params", {}).get("run", "") if code != 404 else ""
+            self.requests.labels(run, name, code).inc()
+            self.seconds.labels(name).observe(time.perf_counter() - began)
+
+    def _refusal(self, path: str, headers: Mapping[bytes, bytes]) -> JSONResponse | None:
+        """Return the answer to one who must not come in; None for others."""
+        if path == "/health":
+            return None
+        if self.token is None:
+            # A page of another host may have a browser on this machine ask under that host's name.
+            host = headers.get(b"host", b"").decode("latin-1").rsplit(":", 1)
+            name = host[0] if host[-1].isdecimal() else ":".join(host)
+            if name in LOOPBACK:
+                return None
+            return _error(403, f"Expected a request to {LOOPBACK[0]}. Got {name!r:.100}.")
+        kind, _, given = headers.get(b"authorization", b"").partition(b" ")
+        if kind.lower() == b"basic":
+            try:
+                given = base64.b64decode(given).partition(b":")[2]
+            except ValueError:
+                given = b""
+        if kind.lower() in (b"basic", b"bearer") and hmac.compare_digest(given, self.token):
+            return None
+        answer = _error(401, "Expected Authorization: Bearer TOKEN. Got none, or another.")
+        answer.headers["WWW-Authenticate"] = 'Basic realm="tvbo", charset="UTF-8"'
+        return answer
+
+
+async def _read_body(headers: Mapping[bytes, bytes], receive: Receive) -> bytes | None:
+    """Return the body of a request; None if it is too long."""
+    size = headers.get(b"content-length", b"0")
+    if not size.isdigit() or len(size) > 20 or int(size) > MAX_BODY:
+        return None
+    parts, length, more = [], 0, True
+    while more and length <= MAX_BODY:
+        message = await receive()
+        parts.append(message.get("body", b""))
+        length += len(parts[-1])
+        more = message.get("more_body", False)
+    return None if length > MAX_BODY else b"".join(parts)
+
+
+def _error(code: int, message: str) -> JSONResponse:
+    """Return an error as a line."""
+    line = visible(shortened(" ".join(message.split()), LONGEST_MESSAGE))
+    return JSONResponse({"error": line}, code)
+
+
+def _answer_error(code: int, _: Request, error: Exception) -> JSONResponse:
+    answer = _error(code, str(error))
+    if code in (409, 503):
+        answer.headers["Retry-After"] = "1"
+    return answer
+
+
+def _answer_invalid(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    place = ".".join(map(str, first["loc"]))
+    given = shortened(json.dumps(first.get("input"), default=str), 100)
+    return _error(422, f"Expected {place} as /docs has it: {first['msg']}. Got {given}.")
+
+
+def _answer_refusal(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, StarletteHTTPException)
+    answer = _error(error.status_code, str(error.detail))
+    answer.headers.update(error.headers or {})
+    return answer
+
+
+def _html(text: str) -> HTMLResponse:
+    headers = {"Content-Security-Policy": page.POLICY, "X-Content-Type-Options": "nosniff"}
+    return HTMLResponse(text, headers=headers)
