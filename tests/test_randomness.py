@@ -1,5 +1,8 @@
 """Draws of PyTorch's global generator within a block."""
 
+from concurrent.futures import ThreadPoolExecutor
+from time import sleep
+
 import pytest
 import torch
 from torch import Generator
@@ -25,4 +28,17 @@ def test_the_state_is_restored_after_an_exception():
     before = torch.get_rng_state()
     with pytest.raises(KeyboardInterrupt), seeded(Generator()):
         draw_and_fail()
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_threads_draw_as_if_each_was_alone():
+    def draw(seed):
+        with seeded(Generator().manual_seed(seed)):
+            sleep(0.01)
+            return torch.rand(3)
+
+    before = torch.get_rng_state()
+    with ThreadPoolExecutor(4) as threads:
+        drawn = [*threads.map(draw, range(8))]
+    assert torch.equal(torch.stack(drawn), torch.stack([draw(seed) for seed in range(8)]))
     assert torch.equal(torch.get_rng_state(), before)

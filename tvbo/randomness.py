@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import RLock
 
 import numpy as np
 import torch
@@ -13,6 +14,9 @@ from torch import Generator
 OPTIMIZER_SEED = 0
 PROBLEM_SEED = 7_205_759
 """Differs from the optimizers' seed: with the same one, the noise would depend on the actions."""
+
+_LOCK = RLock()
+"""Held while the global generators are seeded, one thread at a time."""
 
 
 def default_generator(generator: Generator | None, seed: int = OPTIMIZER_SEED) -> Generator:
@@ -41,19 +45,22 @@ def seeded(generator: Generator) -> Iterator[None]:
     """Seed the global generators from ``generator`` inside a ``with`` block.
 
     BoTorch's optimizers and fits draw their starts from torch's, and some values of a category of
-    many from Python's. The states of both on the CPU are restored afterwards.
+    many from Python's. The states of both on the CPU are restored afterwards. Other threads wait,
+    which would draw from the same ones.
     """
-    seed, state, python_state = draw_seed(generator), torch.get_rng_state(), random.getstate()
-    try:
-        random.seed(seed)
-        # ``torch.manual_seed`` formats a stack trace for each kind of device that is not in use.
-        torch.default_generator.manual_seed(seed)
-        if torch.cuda.is_initialized():
-            torch.cuda.manual_seed_all(seed)
-        yield
-    finally:
-        torch.set_rng_state(state)
-        random.setstate(python_state)
+    seed = draw_seed(generator)
+    with _LOCK:
+        state, python_state = torch.get_rng_state(), random.getstate()
+        try:
+            random.seed(seed)
+            # ``torch.manual_seed`` formats a stack trace for each kind of device not in use.
+            torch.default_generator.manual_seed(seed)
+            if torch.cuda.is_initialized():
+                torch.cuda.manual_seed_all(seed)
+            yield
+        finally:
+            torch.set_rng_state(state)
+            random.setstate(python_state)
 
 
 def draw_seed(generator: Generator) -> int:

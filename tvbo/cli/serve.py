@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote, urlsplit
 
 import typer
@@ -117,10 +117,10 @@ def _function(place: str) -> Callable[[], Optimizer]:
     module, _, name = place.partition(":")
     try:
         sys.path.insert(0, os.getcwd())  # As with python -m, the folder at work counts.
-        found: Any = getattr(import_module(module), name)
+        function: Callable[[], Optimizer] = getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(f"Expected PACKAGE.MODULE:FUNCTION. Got {place!r}: {error}.") from error
-    return found
+    return function
 
 
 class _LineFormatter(logging.Formatter):

@@ -12,6 +12,7 @@ from gpytorch.kernels import IndexKernel
 from torch import Size, Tensor
 
 from tvbo.kernels.batch import BatchKernel
+from tvbo.randomness import seeded
 from tvbo.spaces.observations import check_finite
 from tvbo.values import check_count
 
@@ -100,7 +101,7 @@ class TaskKernel(BatchKernel, IndexKernel):
         if not 1 <= rank <= num_tasks:
             raise ValueError(f"Expected rank from 1 to {num_tasks}. Got {rank}.")
         # The base class draws initial values from the global generator.
-        with torch.random.fork_rng(devices=[]):
+        with seeded(torch.Generator()):
             super().__init__(
                 num_tasks=num_tasks,
                 rank=rank,

@@ -144,7 +144,14 @@ def make_app(runs: Mapping[str, ServedRun], token: str | None = None) -> FastAPI
             raise HTTPException(404, f"Expected one of {', '.join(runs)}. Got {run!r:.100}.")
         return runs[run]
 
-    app = FastAPI(title="tvbo", version=__version__, lifespan=lifespan, redoc_url=None)
+    # A form of another page, which a browser sends without asking, is no JSON.
+    app = FastAPI(
+        title="tvbo",
+        version=__version__,
+        lifespan=lifespan,
+        redoc_url=None,
+        strict_content_type=True,
+    )
     registry = CollectorRegistry()
     trials = Gauge("tvbo_trials", "Trials of a run.", ["run", "state"], registry=registry)
     app.add_middleware(_Gate, token=token, registry=registry)
@@ -251,7 +258,9 @@ class _Gate:
             for line in traceback.format_exc().rstrip("\n").split("\n"):
                 logger.error("%s", line)
             if code == 0:
-                await _error(500, "An error of the server, which its log has.")(scope, receive, watch)
+                await _error(500, "An error of the server, which its log has.")(
+                    scope, receive, watch
+                )
         finally:
             name = scope["route"].name if "route" in scope else ""
             run = scope.get("path_params", {}).get("run", "") if code != 404 else ""

@@ -6,7 +6,8 @@ Bad input raises ``ValueError``, ``TypeError`` or an error of BoTorch's, with a 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,6 +16,8 @@ from botorch.exceptions.errors import InputDataError, UnsupportedError
 from tvbo.optimizers import GPOptimizer, Optimizer, Trial
 from tvbo.recommendation import Recommendation
 from tvbo.spaces.search_space import SearchSpace
+from tvbo.storage import read_run
+from tvbo.trial import TrialError
 from tvbo.values import as_number, check_names
 
 Values = dict[str, Any]
@@ -61,14 +64,19 @@ def ask(
 
 
 def tell(optimizer: Optimizer, trial: int, outcome: Any, variance: Any = None) -> Values:
-    """Tell the outcome of a trial, one number, or several by name; return its number."""
-    optimizer.tell(trial, outcome, variance)
+    """Tell the outcome of a trial, one number, or several by name; return its number.
+
+    Told so before, it is no error, so that a call whose answer was lost may be repeated.
+    """
+    with _once_more(optimizer, trial, "told", outcome, variance):
+        optimizer.tell(trial, outcome, variance)
     return {"trial": trial}
 
 
 def fail(optimizer: Optimizer, trial: int, reason: str) -> Values:
-    """Say that a trial has no outcome, and will not have one; return its number."""
-    optimizer.fail(trial, reason)
+    """Say that a trial has no outcome, and will not have one, as :func:`tell`."""
+    with _once_more(optimizer, trial, "failed", reason=reason):
+        optimizer.fail(trial, reason)
     return {"trial": trial}
 
 
@@ -95,7 +103,8 @@ def expire(
             f"Expected either a trial or older_than. Got {trial!r} and {older_than!r}."
         )
     if trial is not None:
-        optimizer.expire(trial)
+        with _once_more(optimizer, trial, "expired"):
+            optimizer.expire(trial)
         return {"expired": [trial]}
     delay: Any = older_than
     if (scale := optimizer.time_scale) is not None:
@@ -200,6 +209,31 @@ def plain(value: Any) -> Any:
 def finite(value: float) -> float | None:
     """Return a number as JSON has it: None where it is infinite, or none."""
     return value if math.isfinite(value) else None
+
+
+@contextmanager
+def _once_more(
+    optimizer: Optimizer,
+    trial: int,
+    state: str,
+    outcome: Any = None,
+    variance: Any = None,
+    reason: str | None = None,
+) -> Iterator[None]:
+    """Have the body end a trial, unless it has ended so before."""
+    try:
+        yield
+    except TrialError:
+        rows = None if optimizer.recorded_at is None else read_run(optimizer.recorded_at)
+        if rows is None or not 1 <= trial <= len(rows.trials):
+            raise
+        row, (Y, Yvar) = rows.trials[trial - 1], rows.outcomes.get(trial, ([], []))
+        if row["state"] != state or reason not in (None, row["reason"]):
+            raise
+        for name, given, known in (("Y", outcome, Y), ("Yvar", variance, Yvar)):
+            told = None if given is None else optimizer.labels.outcome(name, given)
+            if ([None] * len(known) if told is None else told.flatten().tolist()) != known:
+                raise
 
 
 def _check_clock(optimizer: Optimizer, now: Any) -> None:
