@@ -26,6 +26,7 @@ COMMANDS = {
         "diagnose:run_diagnose",
         "Say whether outcomes came as the model predicted them, and what it learned of the drift.",
     ),
+    "serve": ("serve:serve", "Serve runs over HTTP: pages for people, calls as JSON for programs."),
     "backup": ("runs:backup", "Copy a run as it is now, also while another command writes."),
     "runs": ("runs:app", "Look at runs, finished or in progress."),
     "fit": ("fit:fit", "Learn how fast the objective drifts from a log, with an interval."),
