@@ -250,10 +250,12 @@ class Database:
             error.connection_invalidated or isinstance(error, OperationalError)
         ):
             return StorageUnavailableError(
-                f"Expected {self.name} within {self.wait:g} s. Got {error.orig}."
+                f"Expected {self.name} within {self.wait:g} s. Got {one_line(error.orig)}."
             )
         what = "read" if isinstance(error, DatabaseError) and not code else "read or written"
-        return StorageError(f"Expected a run that can be {what}. Got {self.name}: {error.orig}.")
+        return StorageError(
+            f"Expected a run that can be {what}. Got {self.name}: {one_line(error.orig)}."
+        )
 
     def _newest_change(self) -> str:
         """Return who has changed the run before, which is often who does now."""
@@ -287,7 +289,9 @@ class Database:
         if self.path is not None:
             found = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar_one()
             if found != "ok":
-                raise StorageError(f"Expected a whole run. Got {self.name}, damaged: {found}.")
+                raise StorageError(
+                    f"Expected a whole run. Got {self.name}, damaged: {one_line(found)}."
+                )
 
     def _check_schema(self, connection: Connection) -> None:
         """Raise for a view, a trigger, a virtual or a computed table, before a row is read."""
@@ -305,6 +309,11 @@ class Database:
                     f"Expected the tables of a run and nothing else. Got {kind} {name!r:.60} in "
                     f"{self.name}."
                 )
+
+
+def one_line(text: object) -> str:
+    """Return what a database says as one line, without the stop at its end."""
+    return " ".join(str(text).split()).removesuffix(".")
 
 
 def _prepare_sqlite(connection: Any, _: Any) -> None:

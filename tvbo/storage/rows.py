@@ -180,7 +180,7 @@ def read_trials(
         connection: A transaction.
         name: What the run is called.
         run: The row of the run.
-        columns: The columns, among them the number, time, state and end.
+        columns: The columns, among them the number, time, state, beginning and end.
 
     Raises:
         StorageError: naming the first trial that is damaged or lost.
@@ -196,6 +196,12 @@ def read_trials(
         is_good = state in STATES and (ended is not None) is (state in ENDED)
         if not is_good or (stamp is not None) is not has_stamps or not isfinite(t):
             raise StorageError(f"Expected a whole run. Got {name}, damaged in trial {number}.")
+    changes = [*trials["opened"], *(each for each in trials["ended"] if each is not None)]
+    if max(changes, default=0) != run["changes"] or len({*changes}) < len(changes):
+        raise StorageError(
+            f"Expected the changes of a run, each once. Got {name}, with {run['changes']} changes, "
+            f"the newest of a trial {max(changes, default=0)}: it is damaged."
+        )
     for column in {"parameters", "X", "context"} & trials.keys():
         found = [(i, text) for i, text in enumerate(trials[column]) if text is not None]
         said = parse_all(
