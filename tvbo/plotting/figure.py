@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's colors, distinguishable for the color-blind; line styles for print in gray.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#999999", "#56B4E9", "#E69F00")
+# Of the figures of a run, one for each thing.
+TOLD, FAILED, MODEL, OPEN, BEST = (COLORS[place] for place in (0, 1, 2, 4, 6))
 LINES: tuple[str | tuple, ...] = (
     "-",
     "--",
