@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from tvbo.evaluation.diagnosis.calibration import Calibration
-
 BINS = 10
 
 NAMED = 5
@@ -40,7 +38,7 @@ def plot_diagnosis(diagnosis: Diagnosis, title: str = "") -> Figure:
     figure = new_figure(9.0, 8.0, title)
     (errors, pit), (half_life, lengths), (deviations, size) = figure.subplots(3, 2)
     frame = diagnosis.trials.set_axis(range(1, len(diagnosis.trials) + 1))
-    _draw_errors(errors, frame, diagnosis.calibration)
+    draw_errors(errors, diagnosis)
     values = frame.pit[frame.judged]
     pit.hist(values, bins=BINS, range=(0, 1), color=COLORS[0], alpha=0.8)
     pit.axhline(len(values) / BINS, color="black", linestyle="--", linewidth=1)
@@ -66,7 +64,10 @@ def plot_diagnosis(diagnosis: Diagnosis, title: str = "") -> Figure:
     return figure
 
 
-def _draw_errors(ax: Axes, frame: pd.DataFrame, calibration: Calibration) -> None:
+def draw_errors(ax: Axes, diagnosis: Diagnosis) -> None:
+    """Draw the errors of the predictions over the rounds."""
+    calibration = diagnosis.calibration
+    frame = diagnosis.trials.set_axis(range(1, len(diagnosis.trials) + 1))
     z = frame.z[frame.judged]
     outliers = z[z.abs() > calibration.outlier_limit]
     ax.axhspan(-BAND, BAND, color=COLORS[0], alpha=0.12, linewidth=0)

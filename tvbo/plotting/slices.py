@@ -164,7 +164,7 @@ class Slices:
         ax.plot(along.values(self.best.X), up.values(self.best.X), "*", color=BEST, markersize=14)
 
     def _rows_along(self, along: ParameterAxis) -> Tensor:
-        """Return actions that differ in one parameter, ``n x d``; of a finite set all, if need be."""
+        """Return actions that differ in one parameter, ``n x d``; of a finite set maybe all."""
         space = self.optimizer.search_space
         if isinstance(space, FiniteSpace):
             same = space.choices == self.best.X
