@@ -106,8 +106,11 @@ class RunRows:
         names = dict.fromkeys(name for row in rows for name in row)
         between = [name for name in names if name not in (*first, *last)]
         frame = pd.DataFrame(rows).reindex(columns=[*first, *between, *last])
-        if self.labels["time"] is not None and rows:
-            frame["t"] = pd.to_datetime(frame["t"], format="ISO8601")
+        if (scale := self.labels["time"]) is not None:
+            # Of a zone with summer time, texts would have several offsets.
+            stamps = pd.to_datetime([trial["nanoseconds"] for trial in self.trials], utc=True)
+            zone = scale["zone"]
+            frame["t"] = stamps.tz_localize(None) if zone is None else stamps.tz_convert(zone)
         numbers = {name: float for name in (*self.outcome_names, *variances)}
         return frame.astype(numbers)
 
