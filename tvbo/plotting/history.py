@@ -166,10 +166,17 @@ def plot_half_life(
     else:
         ax.set_yscale("log")
         ax.legend(frameon=False, fontsize=9)
-    unit = "" if rows.labels["time"] is None else f" (x {rows.labels['time']['unit']})"
-    finish_axes(ax, "", f"half-life{unit}", plain=True)
+    unit = None if rows.labels["time"] is None else rows.labels["time"]["unit"]
+    finish_axes(ax, "", f"half-life{in_units('', unit)}", plain=True)
     _finish_time(ax)
     return figure
+
+
+def in_units(number: str, unit: str | None) -> str:
+    """Return a number of units of time, such as of ``"1h"``, in words."""
+    if unit is None:
+        return number
+    return f"{number} {unit.removeprefix('1') if unit[1:].isalpha() else f'x {unit}'}"
 
 
 def _newest(rows: RunRows, newest: int | None) -> pd.DataFrame:
@@ -192,7 +199,7 @@ def _draw_predicted(ax: Axes, rows: RunRows, frame: pd.DataFrame) -> None:
     told = frame[rows.outcome_names[0]].dropna()
     if (spread := told.max() - told.min()) > 0:
         # Before much was known, bands are wider than anything that is to be seen.
-        ax.set_ylim(told.min() - 0.4 * spread, told.max() + 0.4 * spread)
+        ax.set_ylim(told.min() - 0.15 * spread, told.max() + 0.25 * spread)
 
 
 def _draw_states(ax: Axes, frame: pd.DataFrame) -> None:
@@ -216,5 +223,7 @@ def _finish_time(ax: Axes) -> None:
 
     locator = ax.xaxis.get_major_locator()
     if isinstance(locator, AutoDateLocator):
-        ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+        locator = AutoDateLocator(locator.tz, minticks=3, maxticks=6)
+        ax.xaxis.set_major_locator(locator)
+        ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, locator.tz))
     ax.set_xlabel("time of the trial")

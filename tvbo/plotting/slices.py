@@ -115,20 +115,16 @@ class Slices:
         order = np.argsort(x, kind="stable")
         x, found = x[order], self._predicted(X).iloc[order]
         mean, half = found["mean"].to_numpy(), BAND * found["standard_deviation"].to_numpy()
-        is_scattered = len(np.unique(x)) < len(x)
-        if along.is_discrete or is_scattered:
-            ax.errorbar(
-                x, mean, half, fmt="o", color=MODEL, capsize=3, alpha=0.4 + 0.6 * (not is_scattered)
-            )
+        if along.is_discrete or isinstance(self.optimizer.search_space, FiniteSpace):
+            ax.errorbar(x, mean, half, fmt="o", color=MODEL, markersize=4, alpha=0.8)
         else:
             ax.plot(x, mean, color=MODEL)
             ax.fill_between(x, mean - half, mean + half, color=MODEL, alpha=0.2, linewidth=0)
         if (bad := _is_bad(found, self.optimizer)).any():
-            width = 0.5 if along.is_discrete else 0.0
-            for place in x[bad] if width else ():
-                ax.axvspan(place - width, place + width, color=FAILED, alpha=0.12, linewidth=0)
-            if not width:
-                across = ax.get_xaxis_transform()
+            across = ax.get_xaxis_transform()
+            if along.is_discrete:
+                ax.bar(x[bad], 1, 1, color=FAILED, alpha=0.12, transform=across)
+            else:
                 ax.fill_between(
                     x, 0, 1, bad, color=FAILED, alpha=0.12, linewidth=0, transform=across
                 )

@@ -19,7 +19,7 @@ from tvbo.fit.drift_estimate import DriftEstimate
 from tvbo.optimizers import GPOptimizer, Optimizer
 from tvbo.plotting.diagnosis import draw_errors
 from tvbo.plotting.figure import BEST, FAILED, MODEL, OPEN, TOLD, new_figure
-from tvbo.plotting.history import plot_actions, plot_half_life, plot_history
+from tvbo.plotting.history import in_units, plot_actions, plot_half_life, plot_history
 from tvbo.plotting.slices import BAND, Slices
 from tvbo.recommendation import Recommendation
 from tvbo.storage import RunRows
@@ -84,7 +84,7 @@ def run_page(name: str, rows: RunRows, optimizer: Optimizer, refresh: int = 0) -
     values: dict[str, Any] = {"name": name, "refresh": refresh, "counts": rows.counts}
     values |= {"optimizer": type(optimizer).__name__, "changed": _changed(rows)}
     values |= {"opened": _listed(rows, ("open",)), "lost": _listed(rows, ("failed", "expired"))}
-    values |= {"best": [], "sentences": [], "why_none": "Nothing was observed yet."}
+    values |= {"best": None, "sentences": [], "why_none": "Nothing was observed yet."}
     slices = drift = None
     if not isinstance(optimizer, GPOptimizer):
         values["why_none"] = "This rule has no model of its own to ask."
@@ -113,11 +113,14 @@ def _now(slices: Slices, drift: DriftEstimate) -> dict[str, Any]:
     """Return what the model says of the present, in words."""
     optimizer, best = slices.optimizer, slices.best
     several = optimizer.goals.num_objectives > 1
-    front = optimizer.front(slices.context, num_points=5) if several else [best]
+    front = optimizer.front(slices.context) if several else []
     row = best.labels.to_row(best.X, best.t, best.context)
     context = {} if best.context is None else dict(list(row.items())[1 + len(_action(best)) :])
     return {
-        "best": [{"action": _action(each), "lines": list(_expected(each))} for each in front],
+        "best": {"action": _action(best), "lines": list(_expected(best))},
+        "front": [
+            {name: _number(value) for name, value in each.to_row().items()} for each in front
+        ],
         "at": _number(row["t"]),
         "context": {each: _number(value) for each, value in context.items()},
         "drift": _drift(drift),
@@ -148,7 +151,6 @@ def _expected(best: Recommendation) -> Iterator[str]:
 
 def _drift(drift: DriftEstimate) -> dict[str, Any]:
     """Return how fast it drifts, in words."""
-    unit = "" if drift.time_unit is None else f" x {drift.time_unit}"
     if not 0 < drift.half_life < float("inf"):
         return {"headline": "No drift is known", "lines": [f"Form: {drift.form}."]}
     lines = [
@@ -157,10 +159,12 @@ def _drift(drift: DriftEstimate) -> dict[str, Any]:
     ]
     if drift.half_life_interval is not None:
         low, high = drift.half_life_interval
-        lines.insert(0, f"95 % interval: {low:.3g} to {high:.3g}{unit}.")
+        interval = in_units(f"{_number(low)} to {_number(high)}", drift.time_unit)
+        lines.insert(0, f"95 % interval: {interval}.")
     if drift.forgetting_rate is not None:
         lines.append(f"Forgetting rate: {drift.forgetting_rate:.3g} per unit of time.")
-    return {"headline": f"Half-life {drift.half_life:.3g}{unit}", "lines": lines}
+    half_life = in_units(_number(drift.half_life), drift.time_unit)
+    return {"headline": f"Half-life {half_life}", "lines": lines}
 
 
 def _pictures(
@@ -200,9 +204,9 @@ def _pictures(
         figure = new_figure(WIDTH, HEIGHT)
         slices.draw(figure.subplots(), each)
         caption = (
-            "Expected now, with its 95 % band, through what is recommended (dashed). Dots: outcomes, "
-            "the newer the darker, whose other parameters differ. Shaded: probably not allowed, or "
-            "fails; crosses did."
+            "Expected now, with its 95 % band, through what is recommended (dashed). Dots: "
+            "outcomes, the newer the darker, whose other parameters differ. Shaded: probably not "
+            "allowed, or fails; crosses did."
         )
         yield Picture(f"Along {each.name}", _svg(figure), caption)
     if (pair := slices.main_pair) is not None:
@@ -212,17 +216,17 @@ def _pictures(
             "Expected now, over the two numbers that matter most, with the others as recommended "
             "(star). Shaded: probably not allowed, or fails; crosses did."
         )
-        yield Picture(f"{pair[0].name} and {pair[1].name}", _svg(figure), caption)
+        yield Picture(f"Over {pair[0].name} and {pair[1].name}", _svg(figure), caption)
 
 
 def _listed(rows: RunRows, states: tuple[str, ...]) -> list[dict[str, str]]:
     """Return the newest trials in some states as rows of a table, the newest first."""
     found = [each for each in rows.trials if each["state"] in states]
     return [
-        {"trial": str(each["id"]), "t": _number(rows.time_of(each))}
+        {"trial": str(each["id"]), "time": _number(rows.time_of(each)).replace("T", " ")}
         | {name: _number(value) for name, value in each["parameters"].items()}
-        | ({"since": _date(each["opened_at"]), "by": each["opened_by"], "key": each["key"] or ""})
-        | ({} if each["state"] == "open" else {"state": each["state"], "reason": each["reason"]})
+        | {"state": f"{each['state']}, {_date(each['ended_at'] or each['opened_at'])}"}
+        | {"note": each["reason"] or (each["key"] and f"key {each['key']}") or ""}
         for each in found[: -NEWEST_LISTED - 1 : -1]
     ]
 
@@ -237,11 +241,13 @@ def _changed(rows: RunRows) -> str:
 
 
 def _date(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(sep=" ", timespec="seconds")
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _number(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.0f}" if 1e4 <= abs(value) < 1e7 else f"{value:.4g}"
 
 
 def _svg(figure: Figure) -> Markup:
