@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 """The ``Content-Security-Policy`` under which the pages are whole."""
 
-WIDTH, HEIGHT = 4.8, 2.7
+WIDTH, HEIGHT = 4.2, 2.5
 """Inches of a picture, whose text is then legible on a phone."""
 
 NEWEST_DRAWN, NEWEST_LISTED = 300, 20
