@@ -347,6 +347,8 @@ def _blank_of(run: Mapping[str, Any], name: str, like: Optimizer | None) -> Opti
 
 def _difference(one: Any, two: Any, place: str = "") -> tuple[str, Any, Any] | None:
     """Return where two values of JSON differ first, and what each has there."""
+    if isinstance(one, list) and isinstance(two, list) and len(one) == len(two):
+        one, two = dict(enumerate(one)), dict(enumerate(two))
     if isinstance(one, dict) and isinstance(two, dict):
         for key in {**one, **two}:
             found = _difference(one.get(key), two.get(key), f"{place}.{key}".removeprefix("."))
