@@ -26,6 +26,10 @@ COMMANDS = {
         "diagnose:run_diagnose",
         "Say whether outcomes came as the model predicted them, and what it learned of the drift.",
     ),
+    "report": (
+        "report:report",
+        "Save the page of a run: what is recommended, how fast it drifts, what matters, and why.",
+    ),
     "serve": ("serve:serve", "Serve runs over HTTP: pages for people, calls as JSON for programs."),
     "backup": ("runs:backup", "Copy a run as it is now, also while another command writes."),
     "runs": ("runs:app", "Look at runs, finished or in progress."),

@@ -54,15 +54,15 @@ def export(run: Run, csv: Annotated[Path, typer.Option("--csv", help="File to wr
 
 @app.command()
 def plot(run: Run, out: Annotated[Path, typer.Option("--out", help="File, FILE.png.")]) -> None:
-    """Plot the outcomes over time, and the trials without one."""
+    """Plot outcomes over time with what was predicted of them, and trials without one."""
     from tvbo.plotting import save_figure
-    from tvbo.plotting.runs import plot_run
+    from tvbo.plotting.history import plot_history
 
     check_outputs({"--out": out}, files_of(run), "--out")
     rows = read_run(run)
     title = f"{title_of(rows.name)}: {_class_name(rows)}"
     with saving(out) as file:
-        save_figure(plot_run(rows.to_frame(), title, rows.outcome_names[0]), file)
+        save_figure(plot_history(rows, title), file)
 
 
 def backup(

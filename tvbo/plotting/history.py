@@ -166,8 +166,10 @@ def plot_half_life(
     else:
         ax.set_yscale("log")
         ax.legend(frameon=False, fontsize=9)
-    unit = None if rows.labels["time"] is None else rows.labels["time"]["unit"]
-    finish_axes(ax, "", f"half-life{in_units('', unit)}", plain=True)
+    scale, label = rows.labels["time"], "half-life"
+    if scale is not None:
+        label += f" ({in_units('', scale['unit']).strip()})"
+    finish_axes(ax, "", label, plain=True)
     _finish_time(ax)
     return figure
 

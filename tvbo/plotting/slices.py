@@ -148,7 +148,8 @@ class Slices:
         found, shape = self._predicted(X), (len(two), len(one))
         x, y = (np.reshape(each.values(X), shape) for each in (along, up))
         drawn = ax.contourf(x, y, found["mean"].to_numpy().reshape(shape), 10, cmap="Greens")
-        ax.figure.colorbar(drawn, ax=ax, label=visible(self.optimizer.labels.outcome_columns[0]))
+        bar = ax.figure.colorbar(drawn, ax=ax)
+        bar.set_label(visible(self.optimizer.labels.outcome_columns[0]), parse_math=False)
         if (bad := _is_bad(found, self.optimizer)).any():
             kinds = {"colors": [FAILED], "alpha": 0.35}
             ax.contourf(x, y, bad.reshape(shape).astype(float), [0.5, 1.5], **kinds)
