@@ -345,7 +345,7 @@ def test_ctrl_c_leaves_a_state_to_go_on_from():
     check_accounts(optimizer, history)
 
 
-def test_an_interrupted_worker_interrupts_and_a_journal_goes_on_from_there(tmp_path):
+def test_an_interrupted_worker_interrupts_and_a_recorded_run_goes_on_from_there(tmp_path):
     optimizer, history = recipes.random_search(choices=CHOICES), History()
     optimizer.record(tmp_path / "run.db")
 

@@ -28,10 +28,6 @@ LEARNING = {
 }
 
 
-def seed(number: int) -> torch.Generator:
-    return torch.Generator().manual_seed(number)
-
-
 def kernel() -> RBFKernel:
     made = RBFKernel().double()
     made.lengthscale = 0.3
@@ -42,18 +38,16 @@ def context_of(optimizer) -> torch.Tensor | None:
     return None if optimizer.contexts is None else torch.tensor([0.5], dtype=torch.float64)
 
 
-def sobol(n: int, number: int) -> torch.Tensor:
-    """The points that a generator's optimizer begins with."""
-    space_filling, generator = SpaceFilling(), seed(number)
-    none = torch.empty(0, 2, dtype=torch.float64)
-    drawn = [space_filling.next(Box(BOX["bounds"]), none, generator) for _ in range(n)]
-    return torch.cat(drawn)
+def sobol(n: int, seed: int) -> torch.Tensor:
+    """The points that an optimizer with this seed begins with."""
+    space_filling, none = SpaceFilling(), torch.empty(0, 2, dtype=torch.float64)
+    return torch.cat([space_filling.next(Box(BOX["bounds"]), none, seed) for _ in range(n)])
 
 
 @pytest.mark.parametrize("name", list(LEARNING))
 def test_every_recipe_that_learns_begins_with_the_same_points(name):
     recipe, options = LEARNING[name]
-    optimizer = recipe(**BOX, **options, generator=seed(5))
+    optimizer = recipe(**BOX, **options, generator=5)
     X = torch.cat([optimizer.ask(t=1.0, context=context_of(optimizer)).X for _ in range(6)])
     assert torch.equal(X, sobol(6, 5))
     assert not torch.equal(X, sobol(6, 6))
@@ -91,7 +85,7 @@ def attached(optimizer: GPOptimizer, n: int, told: bool = True) -> None:
 
 @pytest.mark.parametrize("told", [True, False])
 def test_attached_and_open_trials_count(told):
-    optimizer = recipes.tv_gp_ucb(**BOX, generator=seed(5))
+    optimizer = recipes.tv_gp_ucb(**BOX, generator=5)
     attached(optimizer, 8, told)
     first, second, third = (optimizer.ask(t=2.0).X for _ in range(3))
     assert torch.equal(torch.cat([first, second]), sobol(2, 5))
@@ -99,7 +93,7 @@ def test_attached_and_open_trials_count(told):
 
 
 def test_a_lost_trial_does_not_count():
-    optimizer = recipes.tv_gp_ucb(**BOX, generator=seed(5))
+    optimizer = recipes.tv_gp_ucb(**BOX, generator=5)
     attached(optimizer, 9)
     trial = optimizer.ask(t=2.0)
     optimizer.fail(trial, "no power")
@@ -109,7 +103,7 @@ def test_a_lost_trial_does_not_count():
 
 def test_each_choice_is_tried_at_most_once_for_the_start():
     """Of few actions, the best soon gets most of the rounds, also before the first fit."""
-    optimizer = recipes.tv_gp_ucb(**ARMS, generator=seed(5))
+    optimizer = recipes.tv_gp_ucb(**ARMS, generator=5)
     optimizer.tell(optimizer.attach(ARMS["choices"][1], t=1.0), 0.0)
     X = []
     for t in range(2, 8):
@@ -123,11 +117,10 @@ def test_each_choice_is_tried_at_most_once_for_the_start():
 
 def test_choices_are_those_nearest_to_points_that_spread():
     grid = torch.cartesian_prod(*2 * [torch.linspace(0, 1, 21, dtype=torch.float64)])
-    space_filling, generator = SpaceFilling(), seed(5)
-    none = grid[:0]
+    space_filling, none = SpaceFilling(), grid[:0]
     points = sobol(8, 5) / torch.tensor([1.0, 10.0]) + torch.tensor([0.0, 0.5])
     for point in points:
-        X = space_filling.next(FiniteSpace(grid), none, generator)
+        X = space_filling.next(FiniteSpace(grid), none, 5)
         assert (X - point).abs().max() <= 0.025 + 1e-9
 
 
@@ -144,7 +137,7 @@ def test_a_loop_by_hand_has_no_start_unless_asked_for():
         search_space = Box(BOX["bounds"])
         state = RowState(ModelFitter(InputLayout(2), search_space.bounds))
         return GPOptimizer(
-            search_space, [OutcomeModel(state)], UCB(LogBeta()), generator=seed(5), **options
+            search_space, [OutcomeModel(state)], UCB(LogBeta()), generator=5, **options
         )
 
     assert make().initial == 0

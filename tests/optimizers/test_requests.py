@@ -1,6 +1,5 @@
-"""Asks for a batch, and for one of some choices: what is chosen, recorded, replayed, refused."""
+"""Asks for a batch, and for one of some choices: what is chosen, recorded, refused."""
 
-import sqlite3
 from functools import partial
 
 import pandas as pd
@@ -199,7 +198,7 @@ LOOPS = {
 
 @pytest.mark.slow_cases("qLogNEI", "mixed", "Thompson", "learned")
 @pytest.mark.parametrize("options", LOOPS.values(), ids=LOOPS)
-def test_a_journal_has_requests(tmp_path, options):
+def test_a_recorded_run_goes_on_from_requests(tmp_path, options):
     run = tmp_path / "run.db"
 
     def play(optimizer, rounds):
@@ -221,25 +220,20 @@ def test_a_journal_has_requests(tmp_path, options):
     with Optimizer.open(run, like=make(**options)) as again:
         play(again, range(4, 7))
         expected = whole.ask(8.0).X
-        assert torch.equal(again.ask(8.0).X, expected)
-    # From the first event, since other code has run.
-    with sqlite3.connect(run) as connection:
-        connection.execute("UPDATE snapshot SET versions = 'of long ago'")
-    with Optimizer.open(run, like=make(**options)) as replayed:
-        assert replayed.num_trials == whole.num_trials
-        assert replayed.open_trials[0].asks_the_same(whole.open_trials[0])
+        torch.testing.assert_close(again.ask(8.0).X, expected, rtol=1e-6, atol=1e-6)
 
 
 def test_a_batch_that_is_cut_off_was_none(tmp_path, monkeypatch):
     run = tmp_path / "run.db"
-    optimizer = told(make(pending=Interruptible()))
+    optimizer = make(pending=Interruptible())
     optimizer.record(run)
+    told(optimizer)
     with monkeypatch.context() as patch:
         patch.setattr(Interruptible, "armed", True)
         with pytest.raises(KeyboardInterrupt):
             optimizer.ask(q=3)
     optimizer.close()
-    with Optimizer.open(run, like=told(make(pending=Interruptible()))) as again:
+    with Optimizer.open(run, like=make(pending=Interruptible())) as again:
         assert again.open_trials == ()
         assert [trial.id for trial in again.ask(q=3)] == [5, 6, 7]
 

@@ -166,7 +166,7 @@ def test_variances_come_with_all_outcomes_or_none(tmp_path):
     optimizer.attach_frame(table, outcome="y")
     with pytest.raises(InputDataError):
         optimizer.attach_frame(table.assign(noise=0.1), outcome="y", variance="noise")
-    # Nothing has changed, and the journal goes on.
+    # Nothing has changed, and the record goes on.
     assert optimizer.num_trials == 2
     assert optimizer.ask(t=3.0, context=[0.0]).id == 3
 

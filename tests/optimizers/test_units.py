@@ -188,7 +188,7 @@ def test_a_mixed_space_is_learned():
 
 
 @pytest.mark.slow
-def test_a_journal_has_names_and_units(tmp_path):
+def test_a_record_has_names_and_units(tmp_path):
     path = tmp_path / "run.db"
 
     def make(**changes):

@@ -269,6 +269,9 @@ class Parameters:
 
     parts: tuple[Number | Category, ...]
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parts", tuple(self.parts))
+
     @classmethod
     def of(cls, space: Mapping[str, Any] | Parameters) -> Parameters:
         """Read parameters from a ConfigSpace, or from what one is made of.
