@@ -12,6 +12,7 @@ import torch
 from gpytorch.kernels import RBFKernel
 
 from tvbo import recipes
+from tvbo.cli import COMMANDS
 from tvbo.logs import DriftFit
 from tvbo.test_functions.drifting_gp import drifting_gp_log
 
@@ -365,10 +366,18 @@ def test_demo(tvbo, tmp_path, monkeypatch):
     assert printed == [pytest.approx(means[name], abs=6e-4) for name in [*names, "random"]]
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_every_command(tvbo, name):
+    code, out, err = tvbo(name, "--help")
+    assert (code, err) == (0, "")
+    # The list of commands says the same, without importing any.
+    assert COMMANDS[name][1] in " ".join(out.split())
+
+
 def test_without_a_command_shows_the_help(tvbo):
     code, out, err = tvbo()
     assert (code, err) == (0, "")
-    assert "fit" in out
+    assert [name for name in COMMANDS if f" {name} " not in out] == []
 
 
 @pytest.mark.parametrize(("given", "expected"), [(None, 1), ("2", 2)])

@@ -5,9 +5,9 @@ import json
 import pandas as pd
 import pytest
 
-from tvbo.cli.space_file import SPACE, optimizer_of
-from tvbo.storage import JournalReader, trials_of
-from tvbo.storage.create import start_journal
+from tvbo import recipes
+from tvbo.cli.space_file import optimizer_of
+from tvbo.storage import read_run
 
 TEXT = """
 minimize = true
@@ -36,7 +36,7 @@ def old(tmp_path):
     """A run with twelve outcomes, a failure and two open trials."""
     path = tmp_path / "old.db"
     optimizer = optimizer_of(TEXT)
-    start_journal(optimizer, path, {SPACE: TEXT})
+    optimizer.record(path)
     for number in range(15):
         trial = optimizer.ask(context={"load": number % 5})
         if number < 12:
@@ -48,13 +48,11 @@ def old(tmp_path):
 
 
 def table(run):
-    with JournalReader(run) as journal:
-        return trials_of(journal)
+    return read_run(run).to_frame()
 
 
 def names_in(folder):
-    """Names of the files but those of the old run, beside which readers leave some, too."""
-    return {path.name for path in folder.iterdir() if not path.name.startswith("old.db")}
+    return {path.name for path in folder.iterdir()}
 
 
 def begin(tvbo, folder, text, old, *options):
@@ -84,11 +82,10 @@ def test_the_same_space(tvbo, tmp_path, old):
     trial = json.loads(out)
     assert (code, trial["trial"], trial["t"]) == (0, 15, 1.0)
     assert tvbo("tell", tmp_path / "new.db", 13, 0.5)[0] == 0
-    status = json.loads(tvbo("status", tmp_path / "new.db", *here)[1])
-    assert (status["told"], status["open"], status["in_the_model"]) == (13, 2, 13)
+    status = json.loads(tvbo("status", tmp_path / "new.db", "--json")[1])
+    assert (status["told"], status["open"]) == (13, 2)
     # Nothing else is left behind.
-    beside = {f"new.db{end}" for end in ("-lock", "-wal", "-shm")}
-    assert names_in(tmp_path) - beside == {"NEW.toml", "new.db"}
+    assert names_in(tmp_path) == {"NEW.toml", "new.db", "old.db"}
 
 
 def test_narrower_and_wider_and_a_fixed_value(tvbo, tmp_path, old):
@@ -132,7 +129,7 @@ def test_a_parameter_more(tvbo, tmp_path, old):
 def test_times_and_several_outcomes(tvbo, tmp_path):
     old = tmp_path / "old.db"
     optimizer = optimizer_of(SEVERAL)
-    start_journal(optimizer, old, {SPACE: SEVERAL})
+    optimizer.record(old)
     start = pd.Timestamp("2026-11-24", tz="UTC")
     for number in range(6):
         trial = optimizer.ask(start + pd.Timedelta(hours=number))
@@ -171,7 +168,7 @@ def test_what_is_not_safe_is_refused(tvbo, tmp_path, old, old_text, new_text, op
     assert code == 2
     assert err.startswith("tvbo: ")
     assert err.count("\n") == 1
-    assert names_in(tmp_path) == {"NEW.toml"}
+    assert names_in(tmp_path) == {"NEW.toml", "old.db"}
 
 
 def test_a_file_that_exists_and_a_default_alone(tvbo, tmp_path, old):
@@ -185,3 +182,11 @@ def test_a_file_that_exists_and_a_default_alone(tvbo, tmp_path, old):
     assert code == 2
     assert "Expected --from with --default" in err
     assert not (tmp_path / "new.db").exists()
+
+
+def test_a_run_without_names_is_refused(tvbo, tmp_path):
+    optimizer = recipes.tv_gp_ucb(bounds=[(0.0, 1.0)])
+    optimizer.record(tmp_path / "old.db")
+    code, _, err = begin(tvbo, tmp_path, TEXT, tmp_path / "old.db")
+    assert (code, err.count("\n")) == (2, 1)
+    assert names_in(tmp_path) == {"NEW.toml", "old.db"}
