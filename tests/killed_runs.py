@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import multiprocessing
+import multiprocessing.connection
+import os
 import random
+import signal
 import sqlite3
 import time
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 
 import torch
 from run_cases import made, outcome
 
-from tvbo.optimizers import Optimizer
-from tvbo.storage import read_run
+from tvbo.optimizers import Optimizer, TrialError
+from tvbo.storage import StorageUnavailableError, read_run
 
 KIND = "streaming"
 WORDS = 2
@@ -74,12 +79,12 @@ def killed(path: Path, seconds: float) -> list[tuple]:
     return said
 
 
-def check(path: Path, said: list[tuple], kills: int) -> None:
+def check(url: str | Path, said: list[tuple], kills: int) -> None:
     """Check that what was acknowledged is in a run, once, and little else."""
-    if not path.exists():
+    if isinstance(url, Path) and not url.exists():
         assert not said
         return
-    rows = read_run(path)
+    rows = read_run(url)
     trials = {trial["id"]: trial for trial in rows.trials}
     for call, number, what in said:
         if call == "ask":
@@ -93,3 +98,73 @@ def check(path: Path, said: list[tuple], kills: int) -> None:
     for call, state in (("tell", "told"), ("fail", "failed")):
         assert rows.counts[state] - counts[call] in range(kills + 1)
     assert len(trials) - counts["ask"] in range(kills + 1)
+
+
+def take_further(url: str, rounds: int, says) -> None:
+    """Ask and tell, and say so; a call is made again where the database was away."""
+    torch.set_num_threads(1)
+    optimizer = Optimizer.open(url)
+    for number in range(rounds):
+        key = f"{os.getpid()} {number}"
+        trial = _retried(partial(optimizer.ask, key=key))
+        says.send(("ask", trial.id, key))
+        # It may have been told before the database was away.
+        with suppress(TrialError):
+            _retried(partial(optimizer.tell, trial, outcome(optimizer, trial)))
+        says.send(("tell", trial.id, outcome(optimizer, trial)))
+    os._exit(0)
+
+
+def _retried(call):
+    while True:
+        with suppress(StorageUnavailableError):
+            return call()
+
+
+def share(url: str, rounds: int, kills: int = 0, events: Sequence[Callable] = ()) -> list[tuple]:
+    """Have four processes take a run further at once, each by some rounds.
+
+    Args:
+        url: The run.
+        rounds: Asks and tells of each process.
+        kills: How often one of them is killed, and another takes its place.
+        events: What else happens meanwhile.
+
+    Returns:
+        What was acknowledged.
+    """
+    context, said = multiprocessing.get_context("fork"), []
+    going: dict = {}
+
+    def start(left: int) -> None:
+        hears, says = multiprocessing.Pipe(duplex=False)
+        process = context.Process(target=take_further, args=(url, left, says), daemon=True)
+        process.start()
+        says.close()
+        going[hears] = [process, left]
+
+    for _ in range(4):
+        start(rounds)
+    total = 8 * rounds
+    # At even distances, by the number of what was said.
+    moments = [(total * (i + 1) // (kills + 1), None) for i in range(kills)]
+    moments += [(total * (i + 1) // (len(events) + 1), each) for i, each in enumerate(events)]
+    moments.sort(key=lambda each: -each[0])
+    while going:
+        for hears in multiprocessing.connection.wait(list(going)):
+            process, left = going[hears]
+            try:
+                said.append(hears.recv())
+                going[hears][1] -= said[-1][0] == "tell"
+            except EOFError:
+                process.join()
+                del going[hears]
+                if left > 0:
+                    assert process.exitcode == -signal.SIGKILL, process.exitcode
+                    start(left)
+        while moments and moments[-1][0] <= len(said):
+            if (event := moments.pop()[1]) is not None:
+                event()
+            elif going:
+                random.choice(list(going.values()))[0].kill()
+    return said
