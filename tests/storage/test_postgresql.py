@@ -1,14 +1,16 @@
 """A run in a database of a server, which processes on several machines share."""
 
+import getpass
 import threading
 
 import pytest
 from killed_runs import KIND, check, share
 from postgresql import find_programs, server
 from run_cases import made, outcome, play
+from sqlalchemy import create_engine
 
 from tvbo.optimizers import Optimizer
-from tvbo.storage import StorageError, StorageUnavailableError, read_run
+from tvbo.storage import RunBusyError, StorageError, StorageUnavailableError, read_run
 
 
 @pytest.fixture(scope="module")
@@ -73,17 +75,25 @@ def test_a_server_that_is_away_is_waited_for(postgresql, url):
 
 
 def test_who_changes_a_run_of_a_server_is_waited_for(url):
-    """Two asks at once: the second has the next number."""
+    """Of two asks at once, the second has the next number, unless it does not wait."""
     one = made(KIND)
     one.record(url)
-    two = Optimizer.open(url)
+    two, waits_not = Optimizer.open(url), Optimizer.open(url, wait=0)
     numbers = []
-    threads = [
-        threading.Thread(target=lambda each=each: numbers.append(each.ask().id))
-        for each in (one, two)
-    ]
-    for thread in threads:
-        thread.start()
+
+    def ask(optimizer):
+        numbers.append(optimizer.ask().id)
+
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("SELECT * FROM run FOR UPDATE")
+        threads = [threading.Thread(target=ask, args=(each,)) for each in (one, two)]
+        for thread in threads:
+            thread.start()
+        with pytest.raises(RunBusyError, match=getpass.getuser()):
+            waits_not.ask()
+        assert read_run(url).trials == []
     for thread in threads:
         thread.join()
+    engine.dispose()
     assert sorted(numbers) == [1, 2]

@@ -39,6 +39,9 @@ MAX_VALUE_BYTES = 2**26
 RETRY_SECONDS = 0.05, 2.0
 """The first and the longest pause before a database that is away is tried again."""
 
+LOCKED = "55P03"
+"""What PostgreSQL calls a row that others keep for longer than is waited."""
+
 metadata = MetaData()
 
 run_table = Table(
@@ -149,7 +152,7 @@ class Database:
                 self.path = Path(os.path.realpath(str(made.database)))
                 made, options["timeout"] = made.set(database=str(self.path)), wait
             self.engine = create_engine(made, poolclass=NullPool, connect_args=options)
-        except (ArgumentError, ImportError) as error:
+        except (ArgumentError, ImportError, ValueError) as error:
             raise StorageError(f"Expected a file or the URL of a database. Got {error}.") from error
         self.url = str(self.path or made.render_as_string(hide_password=False))
         self.name = str(self.path or made.render_as_string())
@@ -197,6 +200,10 @@ class Database:
                 # Its queries see one state of the run, as those of a file do.
                 options["isolation_level"] = "REPEATABLE READ"
             with connection, connection.execution_options(**options).begin():
+                if self.path is None and writes:
+                    # That of SQLite is given where it is connected; 0 would be for ever.
+                    milliseconds = max(1, round(1000 * self.wait))
+                    connection.exec_driver_sql(f"SET LOCAL lock_timeout = {milliseconds}")
                 yield connection
         except DBAPIError as error:
             raise self._error(error) from error
@@ -241,7 +248,7 @@ class Database:
     def _error(self, error: DBAPIError) -> StorageError:
         """Return what an error of the database means."""
         code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
-        if code == sqlite3.SQLITE_BUSY:
+        if code == sqlite3.SQLITE_BUSY or getattr(error.orig, "sqlstate", "") == LOCKED:
             return RunBusyError(
                 f"Expected {self.name} free within {self.wait:g} s. Got a run that another process "
                 f"is changing{self._newest_change()}."
