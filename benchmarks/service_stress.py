@@ -1,143 +1,152 @@
-"""A run in service under stress: two shells at once, killed commands, a thousand trials in process.
+"""A served run under stress: eight clients, and a server that is killed (SIGKILL) again and again.
 
-Two shells ask and tell through the command line, each ask with a key of its own. Commands are
-killed (SIGKILL) at random moments; a shell then gives the same command again, as a cron job would.
-At the end every trial stands once in the journal, with the outcome that its shell told.
+Each client asks, tells, fails trials and asks what is recommended, by ``RemoteOptimizer``, which
+repeats what was not answered. At the end every trial stands once in the run, with the outcome that
+its client told. Then one client asks and tells by itself, and the time of each request is measured.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import random
+import socket
+import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from urllib.request import urlopen
 
-from tvbo.cli.space_file import SPACE as SPACE_NOTE
-from tvbo.cli.space_file import optimizer_of
-from tvbo.optimizers import Optimizer
-from tvbo.storage import JournalReader, trials_of
-from tvbo.storage.create import start_journal
+from tvbo import recipes
+from tvbo.service.client import RemoteOptimizer
+from tvbo.storage import read_run
 
-SPACE = """
-minimize = true
-initial = 400
-
-[parameters]
-rate = { type = "float", bounds = [1e-4, 1.0], log = true }
-layers = { type = "integer", bounds = [1, 8] }
-rule = { type = "category", values = ["adam", "sgd", "rms"] }
-"""
-LONGEST = 3.0
-"""Seconds within which a command is killed; of one that has ended before, the next is."""
+BOX = {"rate": (1e-4, 1.0), "layers": (1, 8), "rule": ["adam", "sgd", "rms"]}
+WAIT = 300.0
+"""Seconds within which a request has to be answered, restarts of the server included."""
 
 
-class Shell(threading.Thread):
-    """Asks and tells through commands; some of them are killed, and given again.
+class Server:
+    """``tvbo serve`` of a run, which may be killed and started again.
 
     Args:
-        name: Prefix of its keys.
-        run: The journal.
-        count: Number of trials.
-        num_kills: Number of its commands that are killed.
-        seed: Seed of which ones, and when.
+        run: The run.
     """
 
-    def __init__(self, name: str, run: Path, count: int, num_kills: int, seed: int):
-        super().__init__(name=name)
-        self.run_path, self.count, self.num_killed = run, count, 0
-        self.random = random.Random(seed)
-        self.kills = set(self.random.sample(range(2 * count), num_kills))
-        self.told: dict[int, float] = {}
-        self.error: str | None = None
+    def __init__(self, run: Path):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.line = [sys.executable, "-m", "tvbo", "serve", str(run), "--port", str(self.port)]
+        self.url = f"http://127.0.0.1:{self.port}/runs/{run.stem}"
+        self.start()
 
-    def run(self) -> None:
-        """Work through all trials."""
-        try:
-            for n in range(self.count):
-                out = self.command(2 * n, "ask", "--key", f"{self.name} {n}", "--json")
-                trial = json.loads(out)["trial"]
-                outcome = n + 0.5
-                self.command(2 * n + 1, "tell", str(trial), str(outcome))
-                self.told[trial] = outcome
-                print(f"{self.name}: {n + 1} of {self.count}", end="\r", flush=True)
-        except Exception as error:
-            self.error = repr(error)
-
-    def command(self, number: int, what: str, *arguments: str) -> str:
-        """Give a command until it has ended; return what it printed."""
-        line = [sys.executable, "-m", "tvbo", what, str(self.run_path), *arguments]
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        self.process = subprocess.Popen(self.line, stdout=subprocess.DEVNULL)
         while True:
-            process = subprocess.Popen(
-                line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-            )
-            if number in self.kills:
-                self.kills.remove(number)
-                try:
-                    process.wait(self.random.uniform(0.0, LONGEST))
-                    self.kills.add(number + 1)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-            out, err = process.communicate()
-            if process.returncode == 0:
-                return out
-            # A tell that was killed may have been written before its answer came.
-            if process.returncode == 2 and "told already" in err:
-                return out
-            if process.returncode != -9:
-                raise RuntimeError(err)
-            self.num_killed += 1
+            try:
+                urlopen(f"http://127.0.0.1:{self.port}/health", timeout=1).close()
+                return
+            except OSError:
+                time.sleep(0.1)
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        self.process.kill()
+        self.process.wait()
 
 
-def in_process(run: Path, count: int) -> dict[int, float]:
-    """Ask and tell in this process."""
-    told = {}
-    with Optimizer.open(run, like=optimizer_of(SPACE)) as optimizer:
-        for n in range(count):
-            trial = optimizer.ask()
-            optimizer.tell(trial, n / 7)
-            told[trial.id] = n / 7
-    return told
+def work(url: str, seed: int, count: int, told: dict[int, float], failed: list[int]) -> None:
+    """Make some requests: two in five ask, two tell or fail, one asks for a recommendation."""
+    draws, remote = random.Random(seed), RemoteOptimizer(url, wait=WAIT)
+    for n in range(count // 5):
+        for _ in range(2):
+            number = remote.ask()["trial"]
+            if draws.random() < 0.1:
+                remote.fail(number, "no power")
+                failed.append(number)
+            else:
+                outcome = draws.random()
+                remote.tell(number, outcome)
+                told[number] = outcome
+        remote.call("recommend" if n % 2 else "drift")
+
+
+def stress(run: Path, clients: int, count: int, kills: int) -> bool:
+    """Have clients work while the server is killed; return whether all is as they were told."""
+    server, told, failed = Server(run), {}, []
+    given = [(server.url, seed, count // clients, told, failed) for seed in range(clients)]
+    threads = [threading.Thread(target=work, args=each, daemon=True) for each in given]
+    began, draws, num_kills = time.perf_counter(), random.Random(0), 0
+    for thread in threads:
+        thread.start()
+    expected = 2 * (count // clients // 5) * clients
+    while any(thread.is_alive() for thread in threads):
+        # At random, and yet all kills before the end.
+        if num_kills < kills and len(told) + len(failed) >= num_kills * expected / kills:
+            time.sleep(draws.uniform(0.0, 1.0))
+            server.kill()
+            num_kills += 1
+            server.start()
+        time.sleep(0.01)
+    server.kill()
+    rows = read_run(run)
+    states = {trial["id"]: trial["state"] for trial in rows.trials}
+    lost = [n for n, outcome in told.items() if rows.outcomes.get(n, ([], []))[0] != [outcome]]
+    lost += [n for n in failed if states.get(n) != "failed"]
+    print(
+        f"{count} requests of {clients} clients, {num_kills} kills, "
+        f"{time.perf_counter() - began:.0f} s: {rows.counts}\n"
+        f"lost or changed: {len(lost)}; twice or never asked for: {len(states) - expected}; "
+        f"without an answer: {expected - len(told) - len(failed)}"
+    )
+    return not lost and len(states) == expected == len(told) + len(failed)
+
+
+def measure(run: Path, count: int, pause: float) -> None:
+    """Print how long an ask and a tell take, from the hundredth outcome on."""
+    server = Server(run)
+    remote = RemoteOptimizer(server.url, wait=WAIT)
+    seconds: dict[str, list[float]] = {"ask": [], "tell": []}
+
+    def timed(name: str, call: Callable[[], object]) -> object:
+        began = time.perf_counter()
+        found = call()
+        seconds[name].append(time.perf_counter() - began)
+        return found
+
+    for n in range(100 + count):
+        if n >= 100:
+            time.sleep(pause)
+        trial = timed("ask", remote.ask)
+        timed("tell", lambda trial=trial, n=n: remote.tell(trial, n % 7 / 7))  # type: ignore[misc]
+    server.kill()
+    for name, values in seconds.items():
+        twentieths = statistics.quantiles(values[100:], n=20)
+        print(f"{name}: p50 {1e3 * twentieths[9]:.1f} ms, p95 {1e3 * twentieths[18]:.1f} ms")
 
 
 def main() -> None:
-    """Print what was told and what the journal has."""
+    """Print what was lost, and how long requests take."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--trials", type=int, default=50, help="of each shell")
-    parser.add_argument("--kills", type=int, default=10, help="of each shell")
-    parser.add_argument("--in-process", type=int, default=1000)
+    parser.add_argument("--requests", type=int, default=1000)
+    parser.add_argument("--clients", type=int, default=8)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--measured", type=int, default=100, help="asks whose time is measured")
+    parser.add_argument("--pause", type=float, default=0.5, help="seconds before each of these")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        run = Path(folder) / "run.db"
-        optimizer = optimizer_of(SPACE)
-        start_journal(optimizer, run, {SPACE_NOTE: SPACE})
-        optimizer.close()
-        began = time.perf_counter()
-        shells = [Shell(f"shell {i}", run, options.trials, options.kills, i) for i in (1, 2)]
-        for shell in shells:
-            shell.start()
-        for shell in shells:
-            shell.join()
-        told = {number: outcome for shell in shells for number, outcome in shell.told.items()}
-        print(
-            f"two shells: {len(told)} trials, {sum(shell.num_killed for shell in shells)} commands "
-            f"killed, {time.perf_counter() - began:.0f} s"
-        )
-        told |= in_process(run, options.in_process)
-        with JournalReader(run) as journal:
-            trials = trials_of(journal)
-        states = trials.state.value_counts().to_dict()
-        found = dict(zip(trials.trial, trials.outcome, strict=True))
-        print(f"journal: {len(trials)} trials, {states}")
-        errors = [shell.error for shell in shells if shell.error]
-        lost = [number for number, outcome in told.items() if found.get(number) != outcome]
-        expected = 2 * options.trials + options.in_process
-        print(f"lost or changed: {len(lost)}; twice or never asked for: {len(trials) - expected}")
-        sys.exit(1 if errors or lost or len(trials) != expected else 0)
+        runs = [Path(folder) / name for name in ("stress.db", "quiet.db")]
+        for run in runs:
+            with recipes.tv_gp_ucb(bounds=BOX) as optimizer:
+                optimizer.record(run)
+        is_whole = stress(runs[0], options.clients, options.requests, options.kills)
+        if options.measured:
+            measure(runs[1], options.measured, options.pause)
+    sys.exit(0 if is_whole else 1)
 
 
 if __name__ == "__main__":
