@@ -5,11 +5,13 @@ from tvbo.plotting.diagnosis import plot_diagnosis
 from tvbo.plotting.drift_fit import plot_drift_fit
 from tvbo.plotting.figure import save_figure
 from tvbo.plotting.history import plot_actions, plot_half_life, plot_history
+from tvbo.plotting.live import live
 from tvbo.plotting.panel_fit import plot_panel_fit
 from tvbo.plotting.policy import plot_policy
 from tvbo.plotting.slices import plot_slices
 
 __all__ = [
+    "live",
     "plot_actions",
     "plot_backtest",
     "plot_diagnosis",

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import cycle
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor
@@ -142,8 +142,8 @@ def name_lines(ax: Axes, width: int = 40, fontsize: float = 9) -> None:
         place += half
 
 
-def save_figure(figure: Figure, path: str | Path, dpi: int = DPI) -> None:
-    """Write a figure in the format of the file's ending, with ``dpi`` pixels per inch."""
+def save_figure(figure: Figure, path: str | Path | IO[bytes], dpi: int = DPI) -> None:
+    """Write a figure in the format of the file's ending, else as PNG, ``dpi`` pixels per inch."""
     figure.savefig(path, dpi=dpi, bbox_inches="tight")
 
 
