@@ -28,7 +28,7 @@ def played(block):
 def test_mlflow(tmp_path, monkeypatch):
     mlflow = pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    mlflow.set_tracking_uri(tmp_path.as_uri())
+    mlflow.set_tracking_uri((tmp_path / "mlruns").as_uri())
     [block] = [block for block in BLOCKS if "mlflow" in block]
     with mlflow.start_run() as parent:
         played(block)
