@@ -12,6 +12,9 @@ from uuid import uuid4
 
 Values = dict[str, Any]
 
+AGAIN = (409, 502, 503, 504)
+"""Answers of a server, or of a proxy before it, after which a call is repeated."""
+
 
 class RemoteOptimizer:
     """Ask and tell a run that another process serves by ``tvbo serve``.
@@ -50,7 +53,8 @@ class RemoteOptimizer:
 
         Raises:
             ValueError: if the server refuses it, with what it says.
-            ConnectionError: if the server is away, busy or in error for longer than is waited.
+            RuntimeError: if it is in error, with what it says.
+            ConnectionError: if it is away or busy for longer than is waited.
         """
         data = json.dumps(values, default=_plain).encode()
         request = Request(f"{self.url}/{name}", data, self._headers, method="POST")
@@ -62,8 +66,8 @@ class RemoteOptimizer:
                     return found
             except HTTPError as error:
                 reason = _reason(error)
-                if error.code < 500 and error.code != 409:
-                    raise ValueError(reason) from error
+                if error.code not in AGAIN:
+                    raise (ValueError if error.code < 500 else RuntimeError)(reason) from error
             except (OSError, HTTPException, ValueError) as error:
                 reason = repr(error)
             if time.monotonic() + pause > deadline:
