@@ -36,8 +36,7 @@ def test_show(tvbo, run):
     assert (code, err) == (0, "")
     assert "RandomSearch" in out
     assert "4 told, 1 open, 1 failed, 1 expired, 0 skipped" in out
-    assert re.search(r"newest 4 outcomes.*mean 0\.45", out)
-    assert re.search(r"best of these.*trial=2, t=1, action_0=0\.\d+", out)
+    assert re.search(r"│ 2 +│ +1 │ +0\.\d+ │ +0\.\d+ │ +told │ +0\.7 │", out)
     # Square brackets are not taken for markup.
     assert "[of worker" in out
 

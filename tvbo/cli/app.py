@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 import sys
 import traceback
@@ -277,6 +278,11 @@ def files_of(run: str) -> list[Path]:
     return [] if "://" in run else [Path(run + end) for end in ("", "-journal", "-wal", "-shm")]
 
 
-def title_of(name: str) -> str:
+def title_of(run: str) -> str:
     """Return the last part of the name of a run: of its file, or of a database."""
-    return name.rsplit("/", 1)[-1]
+    return run.rsplit("/", 1)[-1]
+
+
+def without_password(run: str) -> str:
+    """Return a file, or a URL as it may be shown."""
+    return re.sub("(://[^:/@]*):.*@", r"\1:***@", run)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tvbo.cli.app import Run, console, note, short
+from tvbo.cli.app import Run, console, note, short, without_password
 from tvbo.cli.options import As, Context, Space, Time, Wait, context_of, opened, outcome_of
 from tvbo.cli.space_file import SpaceError, optimizer_of, read_text
 from tvbo.service import calls
@@ -32,19 +32,20 @@ def new(
 ) -> None:
     """Begin a run of what SPACE.toml describes."""
     optimizer = optimizer_of(read_text(space), str(space))
-    began = f"began {run}: {optimizer.search_space.parameters}"
+    began = f"began {without_password(run)}: {optimizer.search_space.parameters}"
     if old is not None:
         # Not at the top, since it is seldom needed.
         from tvbo.cli.migrate import start_from
 
         told, notes = start_from(old, optimizer, run, default or [])
-        console.print(began, f"took over {told} outcomes of {old}", sep="\n", highlight=False)
+        taken = f"took over {told} outcomes of {without_password(old)}"
+        console.print(began, taken, sep="\n", highlight=False, soft_wrap=True)
         note(*notes)
         return
     if default:
         raise SpaceError(f"Expected --from with --default. Got --default {default[0]} alone.")
     optimizer.record(run)
-    console.print(began, highlight=False)
+    console.print(began, highlight=False, soft_wrap=True)
 
 
 def ask(

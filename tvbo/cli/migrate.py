@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 from botorch.exceptions.errors import InputDataError
 
+from tvbo.cli.app import without_password
 from tvbo.cli.options import read_named, read_values
 from tvbo.cli.space_file import SpaceError
 from tvbo.optimizers import GPOptimizer, Optimizer
@@ -47,6 +48,7 @@ def start_from(
     if not isinstance(before, GPOptimizer) or before.labels.actions is None:
         raise SpaceError(f"Expected a run of parameters with names. Got {old}: {before!r}.")
     trials = read_run(old).to_frame()
+    old = without_password(old)
     _check_units(before, optimizer, old)
     fixed = _refixed(before, optimizer, old)
     values = _added(before, optimizer, old, defaults) | {name: now for name, _, now in fixed}

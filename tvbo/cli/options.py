@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from botorch.exceptions.errors import InputDataError
 
+from tvbo.cli.app import without_password
 from tvbo.cli.space_file import SpaceError, optimizer_of, read_text
 from tvbo.optimizers import Optimizer
 from tvbo.service.calls import number
@@ -40,7 +41,8 @@ def opened(run: str, wait: float, space: Path | None = None) -> Iterator[Optimiz
         if space is None or type(error) is not StorageError:
             raise
         raise SpaceError(
-            f"{error} To go on by a changed file: tvbo new {space} NEW.db --from {run}."
+            f"{error} To go on by a changed file: tvbo new {space} NEW.db --from "
+            f"{without_password(run)}."
         ) from error
     with optimizer:
         yield optimizer

@@ -9,14 +9,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from sqlalchemy import insert, select
+from sqlalchemy import insert, inspect, select
 
 from tvbo.cli.app import Run, check_outputs, files_of, print_rows, print_values, saving, title_of
-from tvbo.storage.database import Database, metadata
+from tvbo.storage.database import Database, StorageError, metadata
 from tvbo.storage.rows import RunRows, read_run
-
-NEWEST = 20
-"""Number of outcomes that stand for the present."""
 
 app = typer.Typer()
 
@@ -31,7 +28,7 @@ def show(
     run: Run,
     last: Annotated[int, typer.Option(help="Number of newest trials to show.", min=0)] = 10,
 ) -> None:
-    """Show what was optimized, the number of trials by state, and the newest outcomes."""
+    """Show what was optimized, the number of trials by state, and the newest trials."""
     rows = read_run(run)
     print_values(title_of(rows.name), _summary(rows))
     if newest := rows.trials[max(0, len(rows.trials) - last) :]:
@@ -83,6 +80,8 @@ def backup(
             if isinstance(target, Path):
                 target.touch()
             with Database(target).transaction(writes=True) as copied:
+                if names := inspect(copied).get_table_names():
+                    raise StorageError(f"Expected an empty database. Got one with {names[0]}.")
                 metadata.create_all(copied)
                 for table in metadata.sorted_tables:
                     if rows := connection.execute(select(table)).mappings().all():
@@ -96,33 +95,14 @@ def _without_formula(cell: object) -> object:
 
 
 def _summary(rows: RunRows) -> dict[str, object]:
-    run, labels = rows.run, rows.labels
-    values: dict[str, object] = {
-        "optimizer": _class_name(rows),
-        "written by": f"tvbo {run['tvbo']}",
-    }
+    run = rows.run
+    values: dict[str, object] = {"optimizer": _class_name(rows), "seed": run["seed"]}
     for name in ("actions", "contexts"):
-        if labels[name] is not None:
-            values[name] = ", ".join(part["name"] for part in labels[name]["parts"])
-    values |= {"begun": _date(run["begun_at"]), "changed": _date(run["changed_at"])}
-    values["changed by"] = run["changed_by"]
+        if (declared := rows.labels[name]) is not None:
+            values[name] = ", ".join(part["name"] for part in declared["parts"])
     values["trials"] = ", ".join(f"{count} {state}" for state, count in rows.counts.items())
-    told = sorted(
-        (trial for trial in rows.trials if trial["id"] in rows.outcomes),
-        key=lambda trial: trial["t"],
-    )
-    # Under drift, the best outcome of all may be of a time long past.
-    if newest := told[-NEWEST:]:
-        columns = zip(*(rows.outcomes[trial["id"]][0] for trial in newest), strict=True)
-        means = [f"mean {sum(column) / len(newest):.6g}" for column in columns]
-        if labels["outcomes"]:
-            means = [f"{name} {mean}" for name, mean in zip(labels["outcomes"], means, strict=True)]
-        values[f"newest {len(newest)} outcomes"] = ", ".join(means)
-        if len(means) == 1:
-            sign = -1 if labels["minimize"] else 1
-            best = max(newest, key=lambda trial: sign * rows.outcomes[trial["id"]][0][0])
-            values["best of these"] = _row(rows, best)
-    return values
+    begun = datetime.fromtimestamp(run["begun_at"], UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return values | {"begun": f"{begun}, by tvbo {run['tvbo']}", "changed by": run["changed_by"]}
 
 
 def _row(rows: RunRows, trial: Mapping[str, Any]) -> dict[str, object]:
@@ -135,7 +115,3 @@ def _row(rows: RunRows, trial: Mapping[str, Any]) -> dict[str, object]:
 
 def _class_name(rows: RunRows) -> str:
     return str(rows.run["optimizer"]).rsplit(".", 1)[-1]
-
-
-def _date(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
