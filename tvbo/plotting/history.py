@@ -148,9 +148,10 @@ def plot_half_life(
     """
     frame, figure = _newest(rows, newest), new_figure(width, height)
     ax = figure.subplots()
-    asked = frame[[number in rows.asks for number in frame.trial]]
+    asked = frame[[number in rows.predictions for number in frame.trial]]
     lives = [
-        rows.asks[n]["half_life"] if rows.asks[n]["is_fitted"] else math.nan for n in asked.trial
+        rows.predictions[n]["half_life"] if rows.predictions[n]["is_fitted"] else math.nan
+        for n in asked.trial
     ]
     shown = np.where(np.isfinite(lives), lives, np.nan)
     ax.plot(asked.t, shown, ".-", color=MODEL, label="half-life at each ask")
@@ -189,10 +190,10 @@ def _newest(rows: RunRows, newest: int | None) -> pd.DataFrame:
 
 def _draw_predicted(ax: Axes, rows: RunRows, frame: pd.DataFrame) -> None:
     """Draw the mean and the 95 % band of an outcome, as each ask predicted it."""
-    asked = frame[[number in rows.asks for number in frame.trial]]
+    asked = frame[[number in rows.predictions for number in frame.trial]]
     if len(asked) == 0:
         return
-    asks = [rows.asks[number] for number in asked.trial]
+    asks = [rows.predictions[number] for number in asked.trial]
     mean = np.array([ask["mean"] for ask in asks])
     variances = [ask["variance"] + (ask["noise_variance"] or 0.0) for ask in asks]
     half = BAND * np.sqrt(variances)

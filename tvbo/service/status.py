@@ -46,8 +46,8 @@ def status(rows: RunRows, now: datetime | None = None) -> dict[str, Any]:
     if rows.outcomes:
         name = "newest" if rows.labels["time"] is None else "last_week"
         found[name] = _recent(rows, now or datetime.now(UTC))
-    if rows.asks:
-        newest = rows.asks[max(rows.asks)]
+    if rows.predictions:
+        newest = rows.predictions[max(rows.predictions)]
         found |= {"in_the_model": newest["model_size"]}
         if newest["is_fitted"]:
             found["drift"] = newest["form"]
@@ -89,7 +89,7 @@ def _predicted(rows: RunRows, told: Sequence[Mapping[str, Any]]) -> dict[str, An
     """Return how outcomes differ from what was predicted at their asks."""
     errors = []
     for trial in told:
-        ask = rows.asks.get(trial["id"])
+        ask = rows.predictions.get(trial["id"])
         if ask is not None and ask["is_fitted"] and trial["informative"]:
             error = rows.outcomes[trial["id"]][0][0] - ask["mean"]
             errors.append((error, ask["variance"] + (ask["noise_variance"] or 0.0)))

@@ -45,7 +45,7 @@ class RunRows:
         run: Its settings and state, by column.
         trials: Its trials, oldest first, by column; ``parameters`` are values by name.
         outcomes: Outcomes and their variances by the number of their trial.
-        asks: What was predicted at each ask, by the number of its trial.
+        asks: What was recorded of each ask, by the number of its trial.
     """
 
     name: str
@@ -59,6 +59,11 @@ class RunRows:
         """Names of the outcomes and the unit of time."""
         labels: Mapping[str, Any] = parse_json(self.run["labels"])
         return labels
+
+    @cached_property
+    def predictions(self) -> Mapping[int, Mapping[str, Any]]:
+        """What was predicted at the asks of a rule that has a model, by the number of the trial."""
+        return {number: ask for number, ask in self.asks.items() if "mean" in ask}
 
     @property
     def outcome_names(self) -> list[str]:
