@@ -187,9 +187,11 @@ def test_a_small_disk_that_is_full(tmp_path):
     try:
         optimizer = made("streaming")
         optimizer.record(folder / "run.db")
+        told = 0
         try:
-            for told in range(1000):
+            while told < 1000:
                 optimizer.tell(optimizer.ask(), 0.5)
+                told += 1
         except StorageError as error:
             said = str(error)
         assert str(folder / "run.db") in said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -105,8 +106,23 @@ ask_table = Table(
 )
 
 
+NO_PLAIN_TABLE, WORD = re.compile(r'[^\w\s(),"]'), re.compile(r"\w+")
+"""What the statement that makes a table has not, and what its words are."""
+
+TYPES = "INTEGER BIGINT TEXT DOUBLE PRECISION BOOLEAN"
+WORDS = {*f"CREATE TABLE NOT NULL PRIMARY KEY UNIQUE {TYPES}".split()}
+WORDS |= {table.name.upper() for table in metadata.tables.values()}
+WORDS |= {column.name.upper() for table in metadata.tables.values() for column in table.c}
+"""Words of these statements; others would have SQLite compute something."""
+
+
 class StorageError(ValueError):
-    """A run that cannot be begun, read, or taken further."""
+    """A run that cannot be begun, read, or taken further; its message is one printable line."""
+
+    def __init__(self, message: str):
+        # It may cite a file that somebody has forged, or what a server says.
+        line = " ".join(message.split())
+        super().__init__("".join(c if c.isprintable() else ascii(c)[1:-1] for c in line))
 
 
 class RunBusyError(StorageError):
@@ -257,12 +273,10 @@ class Database:
             error.connection_invalidated or isinstance(error, OperationalError)
         ):
             return StorageUnavailableError(
-                f"Expected {self.name} within {self.wait:g} s. Got {one_line(error.orig)}."
+                f"Expected {self.name} within {self.wait:g} s. Got {error.orig}."
             )
         what = "read" if isinstance(error, DatabaseError) and not code else "read or written"
-        return StorageError(
-            f"Expected a run that can be {what}. Got {self.name}: {one_line(error.orig)}."
-        )
+        return StorageError(f"Expected a run that can be {what}. Got {self.name}: {error.orig}.")
 
     def _newest_change(self) -> str:
         """Return who has changed the run before, which is often who does now."""
@@ -277,15 +291,17 @@ class Database:
         Raises:
             StorageError: if it does not, saying what it holds instead.
         """
+        names = set(inspect(connection).get_table_names())
+        if {"meta", "events"} <= names:
+            raise StorageError(
+                f"Expected a run. Got {self.name}, a journal of an earlier tvbo, whose `tvbo runs "
+                "export` saves its trials."
+            )
         if self.path is not None:
             self._check_schema(connection)
-        names = set(inspect(connection).get_table_names())
         if missing := metadata.tables.keys() - names:
-            is_old = {"meta", "events"} <= names
-            old = "a journal of an earlier tvbo, whose `tvbo runs export` saves its trials"
             raise StorageError(
-                f"Expected a run. Got {self.name}, "
-                f"{old if is_old else 'which has no table ' + min(missing)}."
+                f"Expected a run. Got {self.name}, which has no table {min(missing)}."
             )
         versions = connection.execute(select(run_table.c.version)).scalars().all()
         if versions != [VERSION]:
@@ -296,9 +312,7 @@ class Database:
         if self.path is not None:
             found = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar_one()
             if found != "ok":
-                raise StorageError(
-                    f"Expected a whole run. Got {self.name}, damaged: {one_line(found)}."
-                )
+                raise StorageError(f"Expected a whole run. Got {self.name}, damaged: {found}.")
 
     def _check_schema(self, connection: Connection) -> None:
         """Raise for a view, a trigger, a virtual or a computed table, before a row is read."""
@@ -307,20 +321,15 @@ class Database:
             "SELECT type, name, sql FROM sqlite_master LIMIT ?", (limit + 1,)
         ).all()
         for kind, name, sql in rows:
-            text = " ".join(str(sql).upper().split())
-            is_plain = kind == "index" or (
-                kind == "table" and text.startswith("CREATE TABLE") and " AS " not in text
-            )
-            if not is_plain or "GENERATED" in text or len(rows) > limit:
+            # SQLite makes an index of its own where values differ from one another.
+            is_plain = kind == "index" and sql is None
+            if kind == "table" and isinstance(sql, str) and not NO_PLAIN_TABLE.search(sql):
+                is_plain = {*WORD.findall(sql.upper())} <= WORDS
+            if not is_plain or len(rows) > limit:
                 raise StorageError(
                     f"Expected the tables of a run and nothing else. Got {kind} {name!r:.60} in "
                     f"{self.name}."
                 )
-
-
-def one_line(text: object) -> str:
-    """Return what a database says as one line, without the stop at its end."""
-    return " ".join(str(text).split()).removesuffix(".")
 
 
 def _prepare_sqlite(connection: Any, _: Any) -> None:

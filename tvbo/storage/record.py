@@ -277,6 +277,7 @@ def _restore(connection: Connection, name: str, optimizer: Optimizer, blank: Opt
     state = parsed(name, "its state", run["state"])
     nanoseconds = columns.pop("nanoseconds")
     try:
+        _check_sizes(optimizer, columns)
         if optimizer.time_scale is not None:
             columns["t"] = [*map(Instant, columns["t"], nanoseconds)]
         # Outcomes of a trial have variances, all or none.
@@ -294,6 +295,15 @@ def _restore(connection: Connection, name: str, optimizer: Optimizer, blank: Opt
             f"{type(error).__name__}: {shortened(error)}"
         ) from error
     return str(run["state"])
+
+
+def _check_sizes(optimizer: Optimizer, columns: Mapping[str, Sequence[Any]]) -> None:
+    """Raise ``ValueError`` for a trial whose action or context has another size."""
+    contexts = optimizer.contexts
+    expected = optimizer.search_space.dim, None if contexts is None else contexts.dim
+    for number, X, context in zip(*(columns[name] for name in ("id", "X", "context")), strict=True):
+        if (len(X), None if context is None else len(context)) != expected:
+            raise ValueError(f"Expected an action and a context as declared. Got trial {number}.")
 
 
 def settings_of(optimizer: Optimizer) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,6 +27,9 @@ from tvbo.storage.database import (
 
 if TYPE_CHECKING:
     import pandas as pd
+
+MAX_OUTCOME = 1e30
+"""Largest outcome that a trial may have, as of ``Optimizer.tell``."""
 
 STATES = ("told", "open", "failed", "expired", "skipped")
 """States of a trial."""
@@ -237,16 +239,15 @@ def read_outcomes(
     size = len(parse_json(run["labels"])["outcomes"]) or 1
     states = zip(trials["id"], trials["state"], strict=True)
     told = [number for number, state in states if state == "told"]
-    expected = [number for number in told for _ in range(size)]
-    if numbers != expected or places != [*range(size)] * len(told):
-        given, wanted = Counter(numbers), Counter(expected)
-        wrong = [each for each in {*given, *wanted} if given[each] != wanted[each]]
+    given = [*zip(numbers, places, strict=True)]
+    expected = [(number, place) for number in told for place in range(size)]
+    if given != expected:
         raise StorageError(
             f"Expected outcomes of the trials that have one. Got {name}, damaged in those of trial "
-            f"{min(wrong, default=None)}."
+            f"{min({*given} ^ {*expected})[0]}."
         )
     for number, value, variance in zip(numbers, values, variances, strict=True):
-        if not isfinite(value) or not (variance is None or isfinite(variance)):
+        if not abs(value) <= MAX_OUTCOME or not (variance is None or isfinite(variance)):
             raise StorageError(
                 f"Expected a whole run. Got {name}, damaged in the outcome of trial {number}."
             )
