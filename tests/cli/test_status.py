@@ -1,8 +1,10 @@
 """``tvbo status``: a run by its rows."""
 
 import json
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from datetime import UTC, datetime
 
 import pandas as pd
@@ -100,6 +102,27 @@ def test_before_there_is_a_fit(tvbo, tmp_path):
     found = status(tvbo, run)
     assert found["newest"] == {"told": 3, "since": 0.0, "mean": 1.0}
     assert "half_life" not in found
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        "run SET changed_at = 1e300",
+        "run SET labels = '{}'",
+        "asks SET predicted = '7'",
+        """asks SET predicted = '{"mean": "high"}'""",
+        "trials SET parameters = '[1]'",
+        "trials SET t = 'noon'",
+    ],
+)
+def test_a_forged_run_is_one_line(tvbo, tmp_path, forged):
+    run = tmp_path / "run.db"
+    optimizer = begun(BOX, run)
+    optimizer.tell(optimizer.ask(), 0.5)
+    with closing(sqlite3.connect(run)) as connection, connection:
+        connection.execute(f"UPDATE {forged}")
+    code, out, err = tvbo("status", run)
+    assert (code, out, err.count("\n")) == (2, "", 1)
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["status", "RUN"], ["runs", "show", "RUN"]])

@@ -97,9 +97,8 @@ def _without_formula(cell: object) -> object:
 def _summary(rows: RunRows) -> dict[str, object]:
     run = rows.run
     values: dict[str, object] = {"optimizer": _class_name(rows), "seed": run["seed"]}
-    for name in ("actions", "contexts"):
-        if (declared := rows.labels[name]) is not None:
-            values[name] = ", ".join(part["name"] for part in declared["parts"])
+    if rows.trials:
+        values["parameters"] = ", ".join(rows.trials[-1]["parameters"])
     values["trials"] = ", ".join(f"{count} {state}" for state, count in rows.counts.items())
     begun = datetime.fromtimestamp(run["begun_at"], UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     return values | {"begun": f"{begun}, by tvbo {run['tvbo']}", "changed by": run["changed_by"]}

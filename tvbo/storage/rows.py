@@ -37,6 +37,19 @@ STATES = ("told", "open", "failed", "expired", "skipped")
 ENDED = frozenset(["told", "failed", "expired"])
 """States in which a trial has ended."""
 
+PREDICTED = {
+    **dict.fromkeys(("mean", "variance", "half_life"), float),
+    "noise_variance": float | None,
+    "is_fitted": bool,
+    "model_size": int,
+    "hyperparameters": dict,
+    "form": str,
+}
+"""Types of what is predicted at an ask."""
+
+LAST_SECOND = 253_402_300_799
+"""The last second of the year 9999."""
+
 
 @dataclass(frozen=True)
 class RunRows:
@@ -64,8 +77,22 @@ class RunRows:
 
     @cached_property
     def predictions(self) -> Mapping[int, Mapping[str, Any]]:
-        """What was predicted at the asks of a rule that has a model, by the number of the trial."""
-        return {number: ask for number, ask in self.asks.items() if "mean" in ask}
+        """What was predicted at the asks of a rule that has a model, by the number of the trial.
+
+        Raises:
+            StorageError: if one is damaged.
+        """
+        found = {}
+        for number, ask in self.asks.items():
+            is_good = isinstance(ask, dict)
+            if is_good and "mean" in ask:
+                found[number] = ask
+                is_good = all(isinstance(ask.get(n), kind) for n, kind in PREDICTED.items())
+            if not is_good:
+                raise StorageError(
+                    f"Expected a whole run. Got {self.name}, damaged in the ask of trial {number}."
+                )
+        return found
 
     @property
     def outcome_names(self) -> list[str]:
@@ -161,7 +188,7 @@ def read_one(connection: Connection, name: str) -> dict[str, Any]:
     """Return the row of a run by column.
 
     Raises:
-        StorageError: if its labels are damaged.
+        StorageError: if its labels or times are damaged.
     """
     run = {
         column: values[0] for column, values in columns_of(connection, name, *run_table.c).items()
@@ -178,6 +205,8 @@ def read_one(connection: Connection, name: str) -> dict[str, Any]:
         ) from error
     if not are_texts:
         raise StorageError(f"Expected a whole run. Got {name}, damaged in its names of outcomes.")
+    if not all(0 <= run[each] <= LAST_SECOND for each in ("begun_at", "changed_at")):
+        raise StorageError(f"Expected a whole run. Got {name}, damaged in the time of a change.")
     return run
 
 
