@@ -25,6 +25,7 @@ def played(block):
     return optimizer
 
 
+@pytest.mark.filterwarnings("ignore")  # MLflow warns of itself.
 def test_mlflow(tmp_path, monkeypatch):
     mlflow = pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
