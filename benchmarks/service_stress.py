@@ -95,7 +95,8 @@ def stress(run: Path, clients: int, count: int, kills: int) -> bool:
     server.kill()
     rows = read_run(run)
     states = {trial["id"]: trial["state"] for trial in rows.trials}
-    lost = [n for n, outcome in told.items() if rows.outcomes.get(n, ([], []))[0] != [outcome]]
+    found = {number: Y for number, (Y, _) in rows.outcomes.items()}
+    lost = [n for n, outcome in told.items() if found.get(n) != (outcome,)]
     lost += [n for n in failed if states.get(n) != "failed"]
     print(
         f"{count} requests of {clients} clients, {num_kills} kills, "

@@ -8,7 +8,7 @@ import json
 import logging
 import time
 import traceback
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Annotated, Any
@@ -154,7 +154,7 @@ def make_app(runs: Mapping[str, ServedRun], token: str | None = None) -> FastAPI
     )
     registry = CollectorRegistry()
     trials = Gauge("tvbo_trials", "Trials of a run.", ["run", "state"], registry=registry)
-    app.add_middleware(_Gate, token=token, registry=registry)
+    app.add_middleware(_Gate, runs=runs, token=token, registry=registry)
     for kind, code in STATUS.items():
         app.add_exception_handler(kind, partial(_answer_error, code))
     app.add_exception_handler(RequestValidationError, _answer_invalid)
@@ -218,8 +218,14 @@ def _add_call(
 class _Gate:
     """What a request passes first: its token, its size, and at the end what it took."""
 
-    def __init__(self, app: ASGIApp, token: str | None, registry: CollectorRegistry):
-        self.app = app
+    def __init__(
+        self,
+        app: ASGIApp,
+        runs: Collection[str],
+        token: str | None,
+        registry: CollectorRegistry,
+    ):
+        self.app, self.runs = app, runs
         self.token = None if token is None else token.encode()
         labels = ["run", "call", "status"]
         self.requests = Counter("tvbo_requests", "Requests answered.", labels, registry=registry)
@@ -263,8 +269,8 @@ class _Gate:
                 )
         finally:
             name = scope["route"].name if "route" in scope else ""
-            run = scope.get("path_params", {}).get("run", "") if code != 404 else ""
-            self.requests.labels(run, name, code).inc()
+            run = scope.get("path_params", {}).get("run", "")
+            self.requests.labels(run if run in self.runs else "", name, code).inc()
             self.seconds.labels(name).observe(time.perf_counter() - began)
 
     def _refusal(self, path: str, headers: Mapping[bytes, bytes]) -> JSONResponse | None:
@@ -277,7 +283,10 @@ class _Gate:
             name = host[0] if host[-1].isdecimal() else ":".join(host)
             if name in LOOPBACK:
                 return None
-            return _error(403, f"Expected a request to {LOOPBACK[0]}. Got {name!r:.100}.")
+            return _error(
+                403,
+                f"Expected a request to localhost, or a server with a token. Got {name!r:.100}.",
+            )
         kind, _, given = headers.get(b"authorization", b"").partition(b" ")
         if kind.lower() == b"basic":
             try:

@@ -232,7 +232,7 @@ def _once_more(
             raise
         for name, given, known in (("Y", outcome, Y), ("Yvar", variance, Yvar)):
             told = None if given is None else optimizer.labels.outcome(name, given)
-            if ([None] * len(known) if told is None else told.flatten().tolist()) != known:
+            if ([None] * len(known) if told is None else told.flatten().tolist()) != [*known]:
                 raise
 
 
