@@ -160,14 +160,15 @@ def test_order_of_arrival_changes_nothing(choices, kernel):
 
 def test_attached_trials_enter_no_bounds(choices, kernel):
     plain, other = make(choices, kernel), make(choices, kernel)
-    attached = other.attach(choices[3], t=0.0)
+    attached = [optimizer.attach(choices[3], t=0.0) for optimizer in (plain, other)]
     for n in range(40):
         trials = [optimizer.ask() for optimizer in (plain, other)]
         assert torch.equal(trials[0].X, trials[1].X)
         for optimizer, trial in zip((plain, other), trials, strict=True):
             optimizer.tell(trial, value(trial.X[0]))
         if n == 3:
-            other.tell(attached, 1e3)
+            plain.expire(attached[0])
+            other.tell(attached[1], 1e3)
     assert torch.equal(plain.survivors, other.survivors)
     assert plain.to_frame().equals(other.to_frame())
 
