@@ -5,15 +5,14 @@ import math
 import sqlite3
 
 import pytest
-import torch
 from gpytorch.kernels import RBFKernel
 
 from tvbo import recipes, run
 
 
 @pytest.fixture
-def journal(tmp_path):
-    """A closed journal of 25 rounds."""
+def recorded(tmp_path):
+    """A closed run of 25 rounds."""
     kernel = RBFKernel().double()
     kernel.lengthscale = 0.3
     optimizer = recipes.tv_gp_ucb(
@@ -25,16 +24,10 @@ def journal(tmp_path):
     return tmp_path / "run.db"
 
 
-def test_table_sentences_and_files(tvbo, journal, tmp_path, monkeypatch):
-    def unpickled(*_, **given):
-        assert given.get("weights_only"), "a journal is not unpickled"
-        return load(*_, **given)
-
-    load = torch.load
-    monkeypatch.setattr(torch, "load", unpickled)
-    before = journal.read_bytes()
+def test_table_sentences_and_files(tvbo, recorded, tmp_path):
+    before = recorded.read_bytes()
     options = ["--save", tmp_path / "page.png", "--json", tmp_path / "out.json"]
-    code, out, err = tvbo("diagnose", journal, *options)
+    code, out, err = tvbo("diagnose", recorded, *options)
     assert (code, err) == (0, "")
     for words in ("25 told", "outcomes judged", "exponential decay", "ε = 0.05 a round"):
         assert words in out
@@ -42,7 +35,7 @@ def test_table_sentences_and_files(tvbo, journal, tmp_path, monkeypatch):
     assert all(sentence in out for sentence in found["sentences"])
     assert len(found["trials"]) == 25
     assert (tmp_path / "page.png").read_bytes().startswith(b"\x89PNG")
-    assert journal.read_bytes() == before
+    assert recorded.read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -55,7 +48,7 @@ def test_bad_input(tvbo, tmp_path, content):
         (tmp_path / "run.db").write_bytes(content)
     code, out, err = tvbo("diagnose", tmp_path / "run.db")
     assert (code, out) == (2, "")
-    assert err.startswith("tvbo: Expected a journal")
+    assert err.startswith("tvbo: Expected a run")
     assert err.count("\n") == 1
 
 
@@ -69,16 +62,17 @@ def test_a_run_without_a_gaussian_process(tvbo, tmp_path):
     assert err.count("\n") == 1
 
 
-def test_outputs_are_checked_first(tvbo, journal, tmp_path):
-    assert "another file for --json" in tvbo("diagnose", journal, "--json", journal)[2]
-    assert "ends in one of" in tvbo("diagnose", journal, "--save", tmp_path / "x.xyz")[2]
+def test_outputs_are_checked_first(tvbo, recorded, tmp_path):
+    assert "another file for --json" in tvbo("diagnose", recorded, "--json", recorded)[2]
+    assert "ends in one of" in tvbo("diagnose", recorded, "--save", tmp_path / "x.xyz")[2]
 
 
-def test_a_damaged_journal_is_diagnosed_as_far_as_it_is_good(tvbo, journal):
-    with sqlite3.connect(journal) as connection:
-        connection.execute("UPDATE events SET reason = 'forged' WHERE seq = 21")
+def test_a_damaged_prediction_is_named(tvbo, recorded):
+    with sqlite3.connect(recorded) as connection:
+        connection.execute('UPDATE asks SET predicted = \'{"mean": "\x1b[2J"}\' WHERE trial = 11')
     connection.close()
-    code, out, _ = tvbo("diagnose", journal)
-    assert code == 0
-    assert "10 told" in out
-    assert "Its first 20 records" in " ".join(out.split())
+    code, out, err = tvbo("diagnose", recorded)
+    assert (code, out) == (2, "")
+    assert "trial 11" in err
+    assert err.count("\n") == 1
+    assert err.rstrip("\n").isprintable()

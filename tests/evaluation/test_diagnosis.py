@@ -380,7 +380,7 @@ def test_damaged_predictions_are_named(tmp_path, name, value):
     ask = {**rows.asks[2], name: value}
     if value is ...:
         del ask[name]
-    with pytest.raises(DiagnosisError, match="trial 2"):
+    with pytest.raises(StorageError, match="trial 2"):
         diagnose(replace(rows, asks={**rows.asks, 2: ask}))
 
 

@@ -38,12 +38,13 @@ ENDED = frozenset(["told", "failed", "expired"])
 """States in which a trial has ended."""
 
 PREDICTED = {
-    **dict.fromkeys(("mean", "variance", "half_life"), float),
+    **dict.fromkeys(("mean", "variance", "half_life", "seconds"), float),
     "noise_variance": float | None,
     "is_fitted": bool,
     "model_size": int,
     "hyperparameters": dict,
     "form": str,
+    "at_bounds": list,
 }
 """Types of what is predicted at an ask."""
 

@@ -16,7 +16,7 @@ from tvbo.evaluation.diagnosis.calibration import Calibration
 from tvbo.evaluation.diagnosis.findings import FEWEST, facts, findings
 from tvbo.models.at_bounds import AtBound
 from tvbo.optimizers import Optimizer
-from tvbo.storage import RunRows, read_run
+from tvbo.storage import RunRows, StorageError, read_run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -119,9 +119,9 @@ def diagnose(source: Optimizer | RunRows | str | Path) -> Diagnosis:
         source: A recorded run: its file or URL, its rows, or the optimizer that is recorded.
 
     Raises:
-        DiagnosisError: if it is no recorded run, its optimizer has no Gaussian process, nothing
-            was asked of it, or what was predicted is damaged.
-        tvbo.storage.StorageError: if the run cannot be read.
+        DiagnosisError: if it is no recorded run, its optimizer has no Gaussian process, or nothing
+            was asked of it.
+        tvbo.storage.StorageError: if the run cannot be read, or is damaged.
 
     Example:
         >>> print(diagnose("run.db"))
@@ -133,7 +133,7 @@ def diagnose(source: Optimizer | RunRows | str | Path) -> Diagnosis:
     asked = [trial for trial in rows.trials if trial["round"] is not None]
     if not asked:
         raise DiagnosisError("Expected a run in which a trial was asked. Got none.")
-    if not any("mean" in ask for ask in rows.asks.values()):
+    if not rows.predictions:
         raise DiagnosisError(
             "Expected an optimizer with a Gaussian process, which predicts the outcomes. Got "
             f"{kind}."
@@ -157,43 +157,41 @@ def _url_of(source: object) -> str | Path:
 
 def _row_of(rows: RunRows, trial: Mapping[str, Any]) -> dict[str, Any]:
     """Return a trial that was asked, with what was predicted of it."""
-    Y, Yvar = rows.outcomes.get(trial["id"], ([math.nan], [None]))
+    [outcome, *_], [noise, *_] = rows.outcomes.get(trial["id"], ([math.nan], [None]))
     try:
-        ask = rows.asks[trial["id"]]
-        is_fitted, mean, noise = bool(ask["is_fitted"]), float(ask["mean"]), ask["noise_variance"]
+        ask = rows.predictions[trial["id"]]
+        is_fitted, expected = ask["is_fitted"], ask["noise_variance"]
         hyperparameters = dict(ask["hyperparameters"])
-        if noise is not None:
-            hyperparameters["noise_deviation"] = math.sqrt(noise)
-        noise = noise if Yvar[0] is None else Yvar[0]
+        if expected is not None:
+            hyperparameters["noise_deviation"] = math.sqrt(expected)
+        noise = expected if noise is None else noise
         deviation = math.nan if noise is None else math.sqrt(ask["variance"] + noise)
         # Where there is neither variance nor noise, an error has no unit.
-        z = (Y[0] - mean) / (deviation or math.nan)
+        z = (outcome - ask["mean"]) / (deviation or math.nan)
         row = {
             "trial": trial["id"],
             **{name: trial[name] for name in ("round", "t", "opened", "ended")},
-            "mean": mean,
+            "mean": ask["mean"],
             "deviation": deviation,
-            "outcome": Y[0],
+            "outcome": outcome,
             "z": z,
             "pit": float(ndtr(z)),
             "judged": is_fitted and math.isfinite(z),
             "fitted": is_fitted,
-            "model_size": int(ask["model_size"]),
-            "form": str(ask["form"]),
-            "half_life": float(ask["half_life"]),
+            **{name: ask[name] for name in ("model_size", "form", "half_life")},
             "at_bounds": [
                 AtBound(str(path), int(entry), str(side), float(value))
                 for path, entry, side, value in ask["at_bounds"]
             ],
-            "ask_seconds": float(ask["seconds"]),
+            "ask_seconds": ask["seconds"],
         }
         named = {name: float(value) for name, value in hyperparameters.items() if is_fitted}
-        # A name that is forged replaces no column.
-        return row | named | row
-    except Exception as error:  # Any error: the rows may be forged.
-        raise DiagnosisError(
+    except (KeyError, TypeError, ValueError) as error:
+        raise StorageError(
             f"Expected a whole run. Got {rows.name}, damaged in the ask of trial {trial['id']}."
         ) from error
+    # A name that is forged replaces no column.
+    return row | named | row
 
 
 def _finite(value: Any) -> Any:

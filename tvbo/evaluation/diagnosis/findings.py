@@ -106,8 +106,8 @@ def _width(calibration: Calibration) -> Iterator[str]:
     are_few = 0 < len(far) <= MANY * len(calibration)
     rest = Calibration(calibration.trials[calibration.z.abs() <= limit])
     figures = (
-        f"{_covers(calibration)}, and errors are {deviation:.2f} predictive deviations in root mean "
-        f"square, by chance {least:.2f} to {most:.2f}"
+        f"{_covers(calibration)}, and errors are {deviation:.2f} predictive deviations in root "
+        f"mean square, by chance {least:.2f} to {most:.2f}"
     )
     if low > BAND or (high >= BAND and deviation < least):
         yield (
