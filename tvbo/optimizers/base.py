@@ -610,6 +610,11 @@ class Optimizer(ABC):
         """The file or URL of its record, closed or not; None if it has none."""
         return None if self._record is None else self._record.url
 
+    def refresh(self) -> None:
+        """Take in what other processes have changed, as every call does first."""
+        with self._one_call("refresh"):
+            pass
+
     def close(self) -> None:
         """Close the record, if there is one; this optimizer can then change no more."""
         with self._locked("close"):

@@ -185,9 +185,7 @@ def make_app(runs: Mapping[str, ServedRun], token: str | None = None) -> FastAPI
     @app.get("/metrics", include_in_schema=False)
     def metrics() -> Response:
         for name, run in runs.items():
-            log, num_open = run.optimizer.trial_log, len(run.optimizer.open_trials)
-            counts = {"told": log.num_told, "failed": log.num_failed, "expired": log.num_expired}
-            for state, count in {**counts, "open": num_open}.items():
+            for state, count in run.counts().items():
                 trials.labels(name, state).set(count)
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 

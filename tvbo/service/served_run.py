@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from datetime import timedelta
 from threading import Event, Lock, Thread
@@ -14,7 +14,7 @@ from typing import Any
 from tvbo.optimizers import Optimizer
 from tvbo.service import page
 from tvbo.service.calls import Values, time_of
-from tvbo.storage import RunBusyError, read_run
+from tvbo.storage import RunBusyError, StorageError, read_run
 
 logger = logging.getLogger("tvbo.service")
 
@@ -103,6 +103,14 @@ class ServedRun:
             if changes:
                 self._has_changed.set()
 
+    def counts(self) -> dict[str, int]:
+        """Return the number of trials by state, of old where the run is busy or away."""
+        with suppress(StorageError), self.turn() as optimizer:
+            optimizer.refresh()
+        log, num_open = self.optimizer.trial_log, len(self.optimizer.open_trials)
+        counts = {"told": log.num_told, "failed": log.num_failed, "expired": log.num_expired}
+        return {**counts, "open": num_open}
+
     def page(self) -> str:
         """Return its page, drawn again if the run has changed since, or for the time."""
         with self._page_lock:
@@ -110,9 +118,10 @@ class ServedRun:
             changes, made, text = self._page
             if changes != rows.run["changes"] or time.monotonic() - made > REFRESH / 2:
                 with self.turn() as optimizer:
+                    optimizer.refresh()
                     # It may take seconds to draw, while others ask.
                     optimizer = deepcopy(optimizer)
-                text = page.run_page(self.name, rows, optimizer, REFRESH)  # type: ignore[arg-type]
+                text = page.run_page(self.name, rows, optimizer, REFRESH)
                 self._page = rows.run["changes"], time.monotonic(), text
             return text
 
