@@ -189,6 +189,9 @@ OTHER_NAMES: dict[str, Callable[[Any], Any]] = {
 }
 """Arguments that are no attribute of the kernel."""
 
+PRIOR_ARGUMENTS = {"mean_prior": "constant_prior"}
+"""Arguments of priors that have another name in the kernel or mean."""
+
 CONSTRAINTS: dict[type[Interval], tuple[str, ...]] = {
     GreaterThan: ("lower_bound",),
     Interval: ("lower_bound", "upper_bound"),
@@ -215,8 +218,8 @@ def kernel_to_data(kernel: Kernel | Mean) -> dict[str, Any]:
     if type(kernel) not in ARGUMENTS or kernel.batch_shape:
         known = ", ".join(kind.__name__ for kind in ARGUMENTS)
         raise SerializationError(
-            f"Expected a kernel composed of {known}, without a batch, to save it as data. Got "
-            f"{type(kernel).__name__} with batch_shape={tuple(kernel.batch_shape)}."
+            f"Expected a kernel that can be saved, without a batch. Got {type(kernel).__name__} with "
+            f"batch_shape={tuple(kernel.batch_shape)}: those that can are composed of {known}."
         )
     values = {
         name: OTHER_NAMES[name](kernel) if name in OTHER_NAMES else getattr(kernel, name)
@@ -247,7 +250,10 @@ def kernel_from_data(data: Mapping[str, Any]) -> Any:
     kinds = {kind.__name__: kind for kind in ARGUMENTS}
     arguments = {name: _argument(name, value) for name, value in data["arguments"].items()}
     parts = arguments.pop("kernels", [])
-    arguments |= {name: _prior_from_data(each) for name, each in data["priors"].items()}
+    arguments |= {
+        PRIOR_ARGUMENTS.get(name, name): _prior_from_data(each)
+        for name, each in data["priors"].items()
+    }
     kernel: Any = kinds[data["class"]](*parts, **arguments).double()
     for name, saved in data["parameters"].items():
         parameter, constraint = getattr(kernel, name), saved["constraint"]

@@ -255,6 +255,7 @@ def cusum_threshold(false_alarm_rate: float, step: int, probability: float) -> i
         probability: Probability of an event in control, in (0, 1].
     """
     threshold = 1
-    while average_run_length(threshold, step, probability) * false_alarm_rate < 1:
+    # The rate of a threshold has that threshold.
+    while average_run_length(threshold, step, probability) * false_alarm_rate < 1 - ROUNDING:
         threshold += 1
     return threshold
