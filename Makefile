@@ -27,9 +27,11 @@ test: $(VENV)/.dev
 test-all: $(VENV)/.dev
 	$(BIN)/python -m pytest $(TEST_OPTIONS) tests experiments/tests
 
-# The tests of extras, which the others skip.
+# The tests of extras, which the others skip. Those of a run in PostgreSQL start a server of their own
+# where Debian's is installed.
 test-extras: $(VENV)/.migration
-	$(BIN)/python -m pytest $(TEST_OPTIONS) tests/integrations tests/models/test_ax.py
+	$(BIN)/python -m pytest $(TEST_OPTIONS) tests/integrations tests/models/test_ax.py \
+		tests/storage/test_postgresql.py
 
 # The tests with the lowest versions that pyproject.toml allows, which uv installs.
 test-lowest:
@@ -90,7 +92,7 @@ validate: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/several_outcomes.py constraint --json docs/results/constraint.json
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/several_outcomes.py objectives --json docs/results/objectives.json
 	PYTHONPATH=. OMP_NUM_THREADS=1 $(BIN)/python benchmarks/simulated_service.py --json docs/results/simulated_service.json
-	$(BIN)/python benchmarks/kill_journal.py --kills 100 --json docs/results/kill_journal.json
+	PYTHONPATH=tests $(BIN)/python benchmarks/kill_run.py --kills 1000 --json docs/results/kill_run.json
 	$(MAKE) reproduce
 
 # The papers' figures and tables, experiments/, with their claims; hours.
@@ -139,7 +141,7 @@ $(VENV)/.dev: $(VENV)/.installed
 	touch $@
 
 $(VENV)/.migration: $(VENV)/.dev
-	$(PIP) --editable '.[migration]'
+	$(PIP) --editable '.[migration,postgresql]'
 	touch $@
 
 clean:

@@ -218,7 +218,7 @@ def kernel_to_data(kernel: Kernel | Mean) -> dict[str, Any]:
     if type(kernel) not in ARGUMENTS or kernel.batch_shape:
         known = ", ".join(kind.__name__ for kind in ARGUMENTS)
         raise SerializationError(
-            f"Expected a kernel that can be saved, without a batch. Got {type(kernel).__name__} with "
+            f"Expected a kernel that can be saved, without a batch. Got {type(kernel).__name__}, "
             f"batch_shape={tuple(kernel.batch_shape)}: those that can are composed of {known}."
         )
     values = {
