@@ -97,7 +97,7 @@ def test_predictions_are_those_of_the_formulas(options, delay, tmp_path):
         assert trials.half_life.tolist() == pytest.approx([2 * math.log(2) / -math.log(0.95)] * 12)
         assert trials.model_size.tolist() == history.model_size.tolist()
         # Those that came in time, and every third of those that came late.
-        assert len(diagnosis.calibration.independent) == (12 if delay == 0 else 4)
+        assert diagnosis.calibration.num_independent == (12 if delay == 0 else 4)
     assert (trials.ask_seconds > 0).all()
     assert (trials.ask_seconds <= history.ask_seconds.numpy()).all()
 
@@ -161,7 +161,7 @@ def test_lost_and_refused_trials_are_counted(tmp_path):
     assert any(f"{lost} of {lost + log.num_told} trials" in line for line in diagnosis.findings)
     assert any("skipped by retention" in line for line in diagnosis.sentences())
     assert "1 trial was attached" in str(diagnosis)
-    assert len(diagnosis.calibration) == log.num_told - 1
+    assert diagnosis.calibration.num_outcomes == log.num_told - 1
 
 
 def test_contexts_together(tmp_path):
@@ -328,7 +328,7 @@ def test_json_and_picture(tmp_path):
     save_figure(figure, tmp_path / "x.png")
     assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
     (points,) = [line for line in figure.axes[0].lines if len(line.get_xdata()) == 12]
-    assert points.get_ydata().tolist() == diagnosis.calibration.z.tolist()
+    assert points.get_ydata().tolist() == diagnosis.trials.z.tolist()
 
 
 def test_a_picture_of_nothing_judged(tmp_path):
@@ -336,9 +336,11 @@ def test_a_picture_of_nothing_judged(tmp_path):
     optimizer.record(tmp_path / "run.db")
     optimizer.ask()
     diagnosis = diagnose(optimizer)
-    assert len(diagnosis.calibration) == 0
+    assert diagnosis.calibration.num_outcomes == 0
     plot_diagnosis(diagnosis)
-    assert json.loads(json.dumps(diagnosis.to_dict(), allow_nan=False))["num_outcomes"] == 0
+    assert (
+        json.loads(json.dumps(diagnosis.to_dict(), allow_nan=False))["calibration"]["mean"] is None
+    )
 
 
 def test_a_noise_that_comes_with_the_outcome(tmp_path):

@@ -38,9 +38,9 @@ def print_diagnosis(diagnosis: Diagnosis, name: str) -> None:
     values: dict[str, object] = {
         "optimizer": diagnosis.optimizer,
         "trials": ", ".join(counts),
-        "outcomes judged": len(calibration),
+        "outcomes judged": calibration.num_outcomes,
     }
-    if len(calibration) > 0:
+    if calibration.num_outcomes > 0:
         values |= {
             "in the 95 % band": f"{calibration.coverage:.1%} ({low:.1%} to {high:.1%})",
             "mean error": f"{calibration.mean:.3g} predictive deviations",

@@ -82,7 +82,7 @@ def draw_errors(ax: Axes, diagnosis: Diagnosis) -> None:
             textcoords="offset points",
             fontsize=8,
         )
-    ax.set_title(f"{calibration.coverage:.0%} of {len(calibration)} in the band", fontsize=10)
+    ax.set_title(f"{calibration.coverage:.0%} of {len(z)} in the band", fontsize=10)
     finish_axes(ax, "round", "error, in predictive deviations")
 
 

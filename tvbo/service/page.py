@@ -97,7 +97,7 @@ def run_page(name: str, rows: RunRows, optimizer: Optimizer, refresh: int = 0) -
     try:
         diagnosis = diagnose(rows)
         values["sentences"] = diagnosis.sentences()
-        if len(diagnosis.calibration) > 0:
+        if diagnosis.calibration.num_outcomes > 0:
             figure = new_figure(WIDTH, HEIGHT)
             draw_errors(figure.subplots(), diagnosis)
             caption = (

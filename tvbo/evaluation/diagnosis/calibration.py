@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from scipy.special import betaincinv, gammaincinv, ndtri
@@ -26,94 +26,71 @@ class Calibration:
     While the model is right, the errors :math:`z = (y - m) / s`, with ``m`` and ``s`` from the
     outcomes observed before the ask and ``s`` including the noise, are standard normal. Two of them
     are independent if the later trial was asked after the earlier one was observed. Where outcomes
-    come late, :attr:`independent` are those that begin with the first outcome and go on each time
-    with the first trial asked after the last of them was observed.
+    come late, those counted as independent begin with the first outcome and go on each time with
+    the first trial asked after the last of them was observed.
 
     Args:
-        trials: The rows of :class:`Diagnosis` that were judged.
+        num_outcomes: Number of outcomes.
+        num_independent: Number of those that are independent if the model is right.
+        coverage: Share of the outcomes within the central 95 % band of their prediction; NaN
+            without outcomes, as are the figures below.
+        coverage_interval: 95 % interval for it (Clopper, Pearson, 1934), as of so many outcomes as
+            are independent; (0, 1) without outcomes.
+        mean: Mean of the independent errors.
+        deviation: Root mean square of the errors, 1 if the model is right.
+        deviation_limits: Range that it leaves with probability 0.01 if the model is right, from the
+            distribution of χ² with as many degrees of freedom as errors are independent.
+        lag_correlation: Correlation of successive independent errors; NaN for fewer than three,
+            or if all are equal.
+        outlier_limit: Error beyond which a right model has an outcome with probability 0.01 at
+            most.
+        outliers: Errors beyond it by the number of their trial, the largest first.
     """
 
-    trials: pd.DataFrame
+    num_outcomes: int
+    num_independent: int
+    coverage: float
+    coverage_interval: tuple[float, float]
+    mean: float
+    deviation: float
+    deviation_limits: tuple[float, float]
+    lag_correlation: float
+    outlier_limit: float
+    outliers: Mapping[int, float]
 
-    def __len__(self) -> int:
-        return len(self.trials)
 
-    @property
-    def z(self) -> pd.Series[float]:
-        """Standardized errors."""
-        return self.trials["z"]
-
-    @cached_property
-    def independent(self) -> pd.Series[float]:
-        """Those that are independent if the model is right."""
-        rows, observed = [], 0
-        for row, (opened, ended) in enumerate(
-            zip(self.trials.opened, self.trials.ended, strict=True)
-        ):
-            if opened > observed:
-                rows.append(row)
-                observed = ended
-        return self.z.iloc[rows]
-
-    @property
-    def coverage(self) -> float:
-        """Share of the outcomes within the central 95 % band of their prediction."""
-        return float((self.z.abs() <= ndtri(0.5 + BAND / 2)).mean())
-
-    @property
-    def coverage_interval(self) -> tuple[float, float]:
-        """95 % interval for it (Clopper, Pearson, 1934), as of so many outcomes as are independent.
-
-        (0, 1) without outcomes.
-        """
-        share, n = self.coverage, len(self.independent)
-        if n == 0:
-            return 0.0, 1.0
-        k, tail = share * n, (1 - BAND) / 2
-        low = 0.0 if k == 0 else float(betaincinv(k, n - k + 1, tail))
-        high = 1.0 if share == 1 else float(betaincinv(k + 1, n - k, 1 - tail))
-        return low, high
-
-    @property
-    def mean(self) -> float:
-        """Mean of the independent errors; NaN without any."""
-        return float(self.independent.mean())
-
-    @property
-    def deviation(self) -> float:
-        """Root mean square of the errors, 1 if the model is right."""
-        return math.sqrt((self.z**2).mean())
-
-    @property
-    def deviation_limits(self) -> tuple[float, float]:
-        """Range that :attr:`deviation` leaves with probability 0.01 if the model is right.
-
-        From the distribution of χ², with as many degrees of freedom as errors are independent.
-        """
-        n = max(1, len(self.independent))
-        low, high = (
-            math.sqrt(2 * float(gammaincinv(n / 2, tail)) / n) for tail in (RARE / 2, 1 - RARE / 2)
-        )
-        return low, high
-
-    @property
-    def lag_correlation(self) -> float:
-        """Correlation of successive independent errors; NaN for fewer than three."""
-        z = (self.independent - self.mean).to_numpy()
-        return float(z[1:] @ z[:-1] / (z @ z)) if len(z) > 2 else math.nan
-
-    @property
-    def chance(self) -> float:
-        """Twice the standard error of both the mean and the correlation if the model is right."""
-        return 2 / math.sqrt(len(self.independent))
-
-    @property
-    def outlier_limit(self) -> float:
-        """Error beyond which a right model has an outcome with probability 0.01 at most."""
-        return -float(ndtri(RARE / (2 * max(1, len(self)))))
-
-    @property
-    def outliers(self) -> pd.Series[float]:
-        """Errors beyond :attr:`outlier_limit` by the number of their trial, the largest first."""
-        z = self.z.set_axis(self.trials["trial"])
-        return z[z.abs() > self.outlier_limit].sort_values(key=abs, ascending=False)
+def calibration_of(trials: pd.DataFrame) -> Calibration:
+    """Return the calibration of trials, rows of :class:`Diagnosis`, which were judged."""
+    rows, observed = [], 0
+    for row, (opened, ended) in enumerate(zip(trials.opened, trials.ended, strict=True)):
+        if opened > observed:
+            rows.append(row)
+            observed = ended
+    z, n = trials["z"].set_axis(trials["trial"]), len(rows)
+    independent, tail = z.iloc[rows], (1 - BAND) / 2
+    coverage = float((z.abs() <= ndtri(1 - tail)).mean())
+    low = float(betaincinv(coverage * n, n - coverage * n + 1, tail)) if coverage > 0 else 0.0
+    high = float(betaincinv(coverage * n + 1, n - coverage * n, 1 - tail)) if coverage < 1 else 1.0
+    degrees = max(1, n)
+    least, most = (
+        math.sqrt(2 * float(gammaincinv(degrees / 2, p)) / degrees)
+        for p in (RARE / 2, 1 - RARE / 2)
+    )
+    centered = (independent - independent.mean()).to_numpy()
+    correlation = math.nan
+    if n > 2 and centered.any():
+        correlation = float(centered[1:] @ centered[:-1] / (centered @ centered))
+    limit = -float(ndtri(RARE / (2 * max(1, len(z)))))
+    outliers = z[z.abs() > limit].sort_values(key=abs, ascending=False)
+    return Calibration(
+        num_outcomes=len(z),
+        num_independent=n,
+        coverage=coverage,
+        coverage_interval=(low, high),
+        mean=float(independent.mean()),
+        deviation=math.sqrt((z**2).mean()),
+        deviation_limits=(least, most),
+        lag_correlation=correlation,
+        outlier_limit=limit,
+        outliers=outliers.to_dict(),
+    )

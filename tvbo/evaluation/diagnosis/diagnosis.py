@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scipy.special import ndtr
 
-from tvbo.evaluation.diagnosis.calibration import Calibration
-from tvbo.evaluation.diagnosis.findings import FEWEST, facts, findings
+from tvbo.evaluation.diagnosis.calibration import Calibration, calibration_of
+from tvbo.evaluation.diagnosis.findings import facts, findings
 from tvbo.models.at_bounds import AtBound
 from tvbo.optimizers import Optimizer
 from tvbo.storage import RunRows, StorageError, read_run
+from tvbo.values import shortened
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,7 +57,7 @@ class Diagnosis:
     @cached_property
     def calibration(self) -> Calibration:
         """The errors of the predictions, of those made by a fitted model."""
-        return Calibration(self.trials[self.trials["judged"]])
+        return calibration_of(self.trials[self.trials["judged"]])
 
     @cached_property
     def findings(self) -> list[str]:
@@ -68,32 +69,17 @@ class Diagnosis:
 
         Each test of a finding errs in at most some 5 % of the runs of a right model.
         """
-        sentences, num_independent = list(self.findings), len(self.calibration.independent)
-        if num_independent < FEWEST:
-            sentences.append(
-                f"{num_independent} independent outcomes of the fitted model are too few to judge "
-                f"it: {FEWEST} or more are."
-            )
-        elif not sentences:
-            sentences.append(f"Nothing stands out in {len(self.calibration)} outcomes.")
-        return sentences + list(facts(self.trials, self.calibration, self.counts))
+        return self.findings + list(facts(self.trials, self.calibration, self.counts))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figures and sentences, in types of JSON; None for what is not finite."""
-        calibration = self.calibration
-        names = ("coverage", "mean", "deviation", "lag_correlation", "outlier_limit")
-        numbers = {name: _finite(getattr(calibration, name)) for name in names}
-        outliers = calibration.outliers.to_dict()
         rows = self.trials.to_dict("records")
         return {
             "optimizer": self.optimizer,
             "findings": self.findings,
             "sentences": self.sentences(),
             "counts": dict(self.counts),
-            "num_outcomes": len(calibration),
-            "num_independent": len(calibration.independent),
-            "calibration": numbers | {"coverage_interval": list(calibration.coverage_interval)},
-            "outliers": [{"trial": trial, "z": z} for trial, z in outliers.items()],
+            "calibration": {name: _finite(each) for name, each in asdict(self.calibration).items()},
             "trials": [{name: _finite(value) for name, value in row.items()} for row in rows],
         }
 
@@ -128,7 +114,14 @@ def diagnose(source: Optimizer | RunRows | str | Path) -> Diagnosis:
     """
     import pandas as pd
 
-    rows = source if isinstance(source, RunRows) else read_run(_url_of(source))
+    found = source.recorded_at if isinstance(source, Optimizer) else source
+    if not isinstance(found, RunRows | str | Path):
+        raise DiagnosisError(
+            "Expected a recorded run: its file, its URL, or its optimizer. Got "
+            f"{shortened(repr(source))}, which is not recorded: record a run by "
+            "optimizer.record(path) before its first ask."
+        )
+    rows = found if isinstance(found, RunRows) else read_run(found)
     kind = str(rows.run["optimizer"]).rpartition(".")[-1]
     asked = [trial for trial in rows.trials if trial["round"] is not None]
     if not asked:
@@ -142,17 +135,6 @@ def diagnose(source: Optimizer | RunRows | str | Path) -> Diagnosis:
     attached = len(rows.trials) - len(asked)
     counts = {**rows.counts, "discarded": discarded, "attached": attached}
     return Diagnosis(kind, pd.DataFrame([_row_of(rows, trial) for trial in asked]), counts)
-
-
-def _url_of(source: object) -> str | Path:
-    """Return where a run is recorded."""
-    url = source.recorded_at if isinstance(source, Optimizer) else source
-    if isinstance(url, str | Path):
-        return url
-    raise DiagnosisError(
-        f"Expected a recorded run: its file, its URL, or its optimizer. Got {source!r}, which is "
-        "not recorded: record a run by optimizer.record(path) before its first ask."
-    )
 
 
 def _row_of(rows: RunRows, trial: Mapping[str, Any]) -> dict[str, Any]:

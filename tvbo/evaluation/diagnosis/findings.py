@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tvbo.evaluation.diagnosis.calibration import BAND, Calibration
+from tvbo.evaluation.diagnosis.calibration import BAND, Calibration, calibration_of
 from tvbo.models.at_bounds import EXPECTED
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ def findings(
     trials: pd.DataFrame, calibration: Calibration, counts: Mapping[str, int]
 ) -> Iterator[str]:
     """Yield what casts doubt on the model, one sentence each."""
-    if len(calibration) > 0:
-        yield from _width(calibration)
+    if calibration.num_outcomes > 0:
+        yield from _width(trials, calibration)
         yield from _dependence(calibration)
     yield from _bounds(trials, expected=False)
     fitted = trials.half_life[trials.fitted]
@@ -65,13 +65,21 @@ def facts(
     trials: pd.DataFrame, calibration: Calibration, counts: Mapping[str, int]
 ) -> Iterator[str]:
     """Yield what else the figures say, one sentence each."""
-    num_independent, (low, high) = len(calibration.independent), calibration.coverage_interval
-    if len(calibration) > 0 and low <= BAND <= high:
-        yield f"{_covers(calibration)}, as that of a right model may."
-    if num_independent < len(calibration):
+    num_outcomes, num_independent = calibration.num_outcomes, calibration.num_independent
+    low, high = calibration.coverage_interval
+    if num_independent < FEWEST:
         yield (
-            f"Outcomes came late: {num_independent} of {len(calibration)} have independent errors, "
-            "and intervals are as of so many."
+            f"{num_independent} independent outcomes of the fitted model are too few to judge it: "
+            f"{FEWEST} or more are."
+        )
+    elif not any(findings(trials, calibration, counts)):
+        yield f"Nothing stands out in {num_outcomes} outcomes."
+    if num_outcomes > 0 and low <= BAND <= high:
+        yield f"{_covers(calibration)}, as that of a right model may."
+    if num_independent < num_outcomes:
+        yield (
+            f"Outcomes came late: {num_independent} of {num_outcomes} have independent errors, and "
+            "intervals are as of so many."
         )
     yield from _drift(trials)
     yield from _bounds(trials, expected=True)
@@ -95,16 +103,16 @@ def _covers(calibration: Calibration) -> str:
     low, high = calibration.coverage_interval
     return (
         f"The {100 * BAND:.0f} % band covers {100 * calibration.coverage:.0f} % of "
-        f"{len(calibration)} outcomes ({100 * low:.0f} % to {100 * high:.0f} %)"
+        f"{calibration.num_outcomes} outcomes ({100 * low:.0f} % to {100 * high:.0f} %)"
     )
 
 
-def _width(calibration: Calibration) -> Iterator[str]:
+def _width(trials: pd.DataFrame, calibration: Calibration) -> Iterator[str]:
     """Yield whether bands are too narrow or too wide, and which outcomes are outliers."""
     (low, high), (least, most) = calibration.coverage_interval, calibration.deviation_limits
     deviation, limit, far = calibration.deviation, calibration.outlier_limit, calibration.outliers
-    are_few = 0 < len(far) <= MANY * len(calibration)
-    rest = Calibration(calibration.trials[calibration.z.abs() <= limit])
+    are_few = 0 < len(far) <= MANY * calibration.num_outcomes
+    rest = calibration_of(trials[trials.judged & (trials.z.abs() <= limit)])
     figures = (
         f"{_covers(calibration)}, and errors are {deviation:.2f} predictive deviations in root "
         f"mean square, by chance {least:.2f} to {most:.2f}"
@@ -119,19 +127,24 @@ def _width(calibration: Calibration) -> Iterator[str]:
         yield f"{figures}; {share}: these are what the model misses."
     elif high < BAND or (deviation > most and len(far) == 0):
         causes = "The drift is faster than it believes"
-        if not calibration.lag_correlation > calibration.chance:
+        if not calibration.lag_correlation > _chance(calibration):
             causes += ", the function rougher, or the noise larger, or outcomes have outliers"
         yield f"{figures}: the model is too sure. {causes}."
     if are_few:
-        named = ", ".join(f"{trial} ({z:+.1f})" for trial, z in far[:NAMED].items())
+        named = ", ".join(f"{trial} ({z:+.1f})" for trial, z in list(far.items())[:NAMED])
         count = f"{len(far)} outcomes are outliers" if len(far) > 1 else "One outcome is an outlier"
         largest = ", the largest" if len(far) > NAMED else ""
         yield f"{count}, beyond {limit:.1f} predictive standard deviations{largest}: trial {named}."
 
 
+def _chance(calibration: Calibration) -> float:
+    """Return twice the standard error of mean and correlation if the model is right."""
+    return 2 / math.sqrt(calibration.num_independent)
+
+
 def _dependence(calibration: Calibration) -> Iterator[str]:
     """Yield whether errors depend on those before them, or are not zero on average."""
-    correlation, mean, chance = calibration.lag_correlation, calibration.mean, calibration.chance
+    correlation, mean, chance = calibration.lag_correlation, calibration.mean, _chance(calibration)
     if abs(correlation) > chance:
         words = "overshoot, each against the error before it" if correlation < 0 else "lag behind"
         yield (
