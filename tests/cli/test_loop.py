@@ -2,12 +2,8 @@
 
 import json
 import math
-import os
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -349,27 +345,6 @@ def test_a_command_waits_for_another(tvbo, run):
     assert asked(tvbo, run)["trial"] == 1
 
 
-WORKER = """
-import contextlib, io, json, sys
-from tvbo.cli import main
-
-def command(*arguments):
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        try:
-            main(list(arguments))
-        except SystemExit as stop:
-            assert stop.code == 0, arguments
-    return out.getvalue()
-
-run, name = sys.argv[1:]
-for n in range(8):
-    trial = json.loads(command("ask", run, "--context", "load=2", "--context", "day=mon", "--json"))
-    command("tell", run, str(trial["trial"]), str(n / 10))
-    print(trial["trial"], n / 10, flush=True)
-"""
-
-
 def test_the_longest_name(tvbo, space, tmp_path):
     run = tmp_path / (220 * "a" + ".db")
     assert tvbo("new", space, run)[0] == 0
@@ -387,28 +362,3 @@ def test_a_long_reason_is_cut(tvbo, run):
     code, _, err = tvbo("ask", run, *HERE, "--key", 1_000_000 * "a")
     assert code == 2
     assert len(err) < 1_000
-
-
-@pytest.mark.slow
-def test_two_shells_at_once(run):
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    workers = [
-        subprocess.Popen(
-            [sys.executable, "-c", WORKER, str(run), name],
-            stdout=subprocess.PIPE,
-            env=environment,
-            text=True,
-        )
-        for name in ("one", "two")
-    ]
-    told = {}
-    for worker in workers:
-        out, _ = worker.communicate(timeout=300)
-        assert worker.returncode == 0
-        for line in out.splitlines():
-            number, outcome = line.split()
-            assert number not in told
-            told[number] = float(outcome)
-    trials = read_run(run).to_frame()
-    assert len(told) == len(trials) == 16
-    assert dict(zip(trials.trial.map(str), trials.outcome, strict=True)) == told
