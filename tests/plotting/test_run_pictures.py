@@ -6,7 +6,8 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 
 from tvbo import recipes
 from tvbo.evaluation import run
-from tvbo.plotting import live, plot_actions, plot_half_life, plot_history, plot_slices
+from tvbo.plotting import live, plot_history, plot_slices
+from tvbo.plotting.parameters import parameter_axes
 from tvbo.storage import read_run
 
 # Text that Matplotlib would read as a formula that is wrong.
@@ -45,12 +46,17 @@ def test_every_panel_is_drawn(tmp_path, space):
     assert len(figure.axes) == d + 2 * (space == "box")
     panel = figure.axes[0]
     assert len(panel.collections[-1].get_offsets()) == 4
-    assert [*panel.lines[-1].get_xdata()] == [best.X[0, 0].item()] * 2
-    history = plot_history(rows, NAME, limits={NAME: (-1.0, 0.5)})
-    assert len(history.axes) == len(rows.outcome_names) + 1
+    axes = parameter_axes(optimizer.search_space.parameters, optimizer.search_space.dim)
+    [axis] = [each for each in axes if each.name == next(iter(optimizer.importance()))]
+    assert [*panel.lines[-1].get_xdata()] == axis.values(best.X) * 2
+    history = plot_history(
+        rows, NAME, best=best, drift=optimizer.drift(), limits={NAME: (-1.0, 0.5)}
+    )
+    # The outcomes, the failed trial, the parameters, and the half-life.
+    assert len(history.axes) == len(rows.outcome_names) + 1 + d + 1
     assert [len(line.get_xdata()) for line in history.axes[0].lines[:2]] == [5, 4]
-    assert len(plot_actions(rows, best).axes) == d
-    for each in (figure, history, plot_actions(rows, best), plot_half_life(rows)):
+    assert [*history.axes[-2].lines[-1].get_xdata()] == [best.t]
+    for each in (figure, history):
         each.savefig(tmp_path / "figure.svg")
 
 

@@ -53,6 +53,7 @@ class Page(HTMLParser):
     def __init__(self, page):
         super().__init__()
         self.elements, self.attributes, self.open, self.text = set(), [], [], ""
+        self.pictures = page.count("<svg")
         self.feed(page)
         self.close()
 
@@ -121,9 +122,10 @@ def test_a_page_says_what_the_optimizer_says(tmp_path, case):
         context = None if case == "names" else torch.tensor(rows.trials[-1]["context"])
         best = optimizer.recommend(context)
         assert f"{best.mean:.4g}, with 95 % between" in page.text
-    for heading in ("Outcomes over time", "Actions over time", "Drift", "Newest failures"):
+    for heading in ("Over time", "The model now", "Calibration", "Newest failures"):
         assert heading in page.text
-    assert page.text.count("Along") >= 2
+    # Over time; of each parameter, and over two that have many values; the calibration.
+    assert page.pictures == {"names": 6, "contexts": 5, "objectives": 4}[case]
     assert page.text.count(f"crashed {EVIL[:8]}") == 2
 
 
@@ -141,7 +143,7 @@ def test_a_rule_without_a_model(tmp_path):
         optimizer.tell(optimizer.ask(), 1.0)
     rows = read_run(tmp_path / "run.db")
     page = read(run_page("run", rows, Optimizer.open(tmp_path / "run.db", read_only=True)))
-    assert "no model" in page.text
+    assert "has no model" in page.text
 
 
 def test_times_in_a_zone_with_summer_time(tmp_path):

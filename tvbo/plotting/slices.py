@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -33,9 +32,6 @@ MIN_SUCCESS = 0.5
 BAND = 1.96
 """Half the width of a 95 % band, in standard deviations."""
 
-FOUR_COLUMNS = 4
-"""Panels beside one another, at most."""
-
 
 def plot_slices(
     optimizer: GPOptimizer,
@@ -47,8 +43,8 @@ def plot_slices(
 
     Each panel has the posterior mean of the first outcome with its 95 % band, without noise; the
     outcomes observed, the newer the darker, whose other parameters differ; actions that failed; and
-    where constraints probably break or trials fail. The last one is a map of the mean over the two
-    numbers that matter most, if there are two.
+    where constraints probably break or trials fail. The parameters that matter most come first. The
+    last panel is a map of the mean over the first two that have many values, if there are two.
 
     Args:
         optimizer: The optimizer; it is not modified.
@@ -60,12 +56,11 @@ def plot_slices(
         InputDataError, BotorchTensorDimensionError: as :meth:`GPOptimizer.recommend`.
     """
     slices = Slices(optimizer, t, context)
-    names = [(each,) for each in slices.axes] + ([pair] if (pair := slices.main_pair) else [])
-    columns = min(FOUR_COLUMNS, len(names))
-    lines = -(-len(names) // columns)
+    columns = min(4, len(slices.panels))
+    lines = -(-len(slices.panels) // columns)
     figure = new_figure(3.6 * columns, 3.0 * lines, title)
-    for place, each in enumerate(names):
-        slices.draw(figure.add_subplot(lines, columns, place + 1), *each)
+    for place, panel in enumerate(slices.panels, start=1):
+        slices.draw(figure.add_subplot(lines, columns, place), *panel)
     return figure
 
 
@@ -79,122 +74,96 @@ class Slices:
 
     Attributes:
         best: The recommended action, of several objectives the best compromise by the first.
-        axes: The parameters.
+        importance: What matters, the most first.
+        panels: What can be drawn: each parameter, those that matter first, and two of them.
     """
 
     def __init__(self, optimizer: GPOptimizer, t: Time | None, context: Context | None):
         self.optimizer, self.t, self.context = optimizer, t, context
         several = optimizer.goals.num_objectives > 1
         front = optimizer.front(context, t, 1) if several else [optimizer.recommend(context, t)]
-        self.best = front[0]
+        self.best, self.importance = front[0], optimizer.importance()
         space = optimizer.search_space
-        self.axes = parameter_axes(space.parameters, space.dim)
-
-    @property
-    def main_pair(self) -> tuple[ParameterAxis, ParameterAxis] | None:
-        """The two numbers that matter most; None if there are fewer, or the set is finite."""
-        matter = self.optimizer.importance()
-        numbers = [each for each in self.axes if not each.is_discrete]
-        if len(numbers) < 2 or isinstance(self.optimizer.search_space, FiniteSpace):
-            return None
-        first, second = sorted(numbers, key=lambda each: -matter[each.name])[:2]
-        return first, second
+        axes = parameter_axes(space.parameters, space.dim)
+        axes.sort(key=lambda axis: -self.importance[axis.name])
+        self.panels: list[tuple[ParameterAxis, ...]] = [(axis,) for axis in axes]
+        numbers = [axis for axis in axes if not axis.is_discrete]
+        if len(numbers) > 1 and not isinstance(space, FiniteSpace):
+            self.panels.append((numbers[0], numbers[1]))
+        self._held = optimizer.observations[-NUM_TRIED:]
+        lost = [each for each in optimizer.trial_log.newest if each.ending in ("failed", "expired")]
+        self._lost = torch.cat([self.best.X[:0], *(each.trial.X for each in lost[-NUM_TRIED:])])
 
     def draw(self, ax: Axes, along: ParameterAxis, up: ParameterAxis | None = None) -> None:
         """Draw the model along a parameter, or over two."""
+        tried: dict[str, Any] = {"color": TOLD, "linewidth": 0, "zorder": 3}
+        tried["alpha"] = np.linspace(0.15, 0.9, len(self._held))
         if up is None:
             self._draw_line(ax, along)
+            outcomes = self.optimizer.goals.signs[0].item() * self._held.Y[:, 0]
+            ax.scatter(along.values(self._held.X), outcomes, 12, **tried)
+            lost, foot = along.values(self._lost), ax.get_xaxis_transform()
+            ax.plot(lost, [0.03] * len(lost), "x", color=FAILED, transform=foot)
+            ax.axvline(along.values(self.best.X)[0], color=BEST, linestyle="--", linewidth=1.5)
+            finish_axes(ax, "", self.optimizer.labels.outcome_columns[0], plain=True)
         else:
             self._draw_map(ax, along, up)
+            ax.scatter(along.values(self._held.X), up.values(self._held.X), 12, **tried)
+            ax.plot(along.values(self._lost), up.values(self._lost), "x", color=FAILED)
+            best = along.values(self.best.X), up.values(self.best.X)
+            ax.plot(*best, "*", color=BEST, markersize=14, zorder=4)
             up.finish(ax, "y")
         along.finish(ax, "x")
 
     def _draw_line(self, ax: Axes, along: ParameterAxis) -> None:
-        X = self._rows_along(along)
-        x = np.array(along.values(X))
-        order = np.argsort(x, kind="stable")
-        x, found = x[order], self._predicted(X).iloc[order]
-        mean, half = found["mean"].to_numpy(), BAND * found["standard_deviation"].to_numpy()
-        if along.is_discrete or isinstance(self.optimizer.search_space, FiniteSpace):
-            ax.errorbar(x, mean, half, fmt="o", color=MODEL, markersize=4, alpha=0.8)
-        else:
-            ax.plot(x, mean, color=MODEL)
-            ax.fill_between(x, mean - half, mean + half, color=MODEL, alpha=0.2, linewidth=0)
-        if (bad := _is_bad(found, self.optimizer)).any():
-            across = ax.get_xaxis_transform()
-            if along.is_discrete:
-                ax.bar(x[bad], 1, 1, color=FAILED, alpha=0.12, transform=across)
-            else:
-                ax.fill_between(
-                    x, 0, 1, bad, color=FAILED, alpha=0.12, linewidth=0, transform=across
-                )
-        held = self.optimizer.observations[-NUM_TRIED:]
-        outcomes = self.optimizer.goals.signs[0].item() * held.Y[:, 0]
-        tried = along.values(held.X)
-        ax.scatter(
-            tried, outcomes, 12, color=TOLD, alpha=_fading(len(tried)), linewidth=0, zorder=3
-        )
-        failed = along.values(self._failed())
-        ax.plot(failed, [0.03] * len(failed), "x", color=FAILED, transform=ax.get_xaxis_transform())
-        ax.axvline(along.values(self.best.X)[0], color=BEST, linestyle="--", linewidth=1.5)
-        finish_axes(ax, "", self.optimizer.labels.outcome_columns[0], plain=True)
-
-    def _draw_map(self, ax: Axes, along: ParameterAxis, up: ParameterAxis) -> None:
-        bounds = self.optimizer.search_space.bounds
-        one, two = (each.columns_along(NUM_LINES, bounds[:, each.columns]) for each in (along, up))
-        X = self.best.X.repeat(len(one) * len(two), 1)
-        X[:, along.columns] = one.repeat(len(two), 1)
-        X[:, up.columns] = two.repeat_interleave(len(one), 0)
-        found, shape = self._predicted(X), (len(two), len(one))
-        x, y = (np.reshape(each.values(X), shape) for each in (along, up))
-        drawn = ax.contourf(x, y, found["mean"].to_numpy().reshape(shape), 10, cmap="Greens")
-        bar = ax.figure.colorbar(drawn, ax=ax)
-        bar.set_label(visible(self.optimizer.labels.outcome_columns[0]), parse_math=False)
-        if (bad := _is_bad(found, self.optimizer)).any():
-            kinds = {"colors": [FAILED], "alpha": 0.35}
-            ax.contourf(x, y, bad.reshape(shape).astype(float), [0.5, 1.5], **kinds)
-        held = self.optimizer.observations[-NUM_TRIED:]
-        tried = along.values(held.X), up.values(held.X)
-        ax.scatter(*tried, 12, color=TOLD, alpha=_fading(len(held)), linewidth=0)
-        failed = self._failed()
-        ax.plot(along.values(failed), up.values(failed), "x", color=FAILED)
-        ax.plot(along.values(self.best.X), up.values(self.best.X), "*", color=BEST, markersize=14)
-
-    def _rows_along(self, along: ParameterAxis) -> Tensor:
-        """Return actions that differ in one parameter, ``n x d``; of a finite set maybe all."""
+        """Draw mean, band, and where not to go along a parameter."""
         space = self.optimizer.search_space
         if isinstance(space, FiniteSpace):
             same = space.choices == self.best.X
             same[:, along.columns] = True
-            line = space.choices[same.all(dim=-1)]
-            return line if len(line) > 1 else space.choices[: NUM_LINES**2]
-        columns = along.columns_along(NUM_POINTS, space.bounds[:, along.columns])
-        X = self.best.X.repeat(len(columns), 1)
-        X[:, along.columns] = columns
-        return X
+            X = space.choices[same.all(dim=-1)]
+            # Of a set that is no grid, all choices are shown.
+            X = X if len(X) > 1 else space.choices[: NUM_LINES**2]
+        else:
+            columns = along.columns_along(NUM_POINTS, space.bounds[:, along.columns])
+            X = self.best.X.repeat(len(columns), 1)
+            X[:, along.columns] = columns
+        x, (found, bad) = np.array(along.values(X)), self._predicted(X)
+        mean, half = found["mean"].to_numpy(), BAND * found["standard_deviation"].to_numpy()
+        across: dict[str, Any] = {"alpha": 0.12, "linewidth": 0, "color": FAILED}
+        across["transform"] = ax.get_xaxis_transform()
+        if along.is_discrete or isinstance(space, FiniteSpace):
+            ax.errorbar(x, mean, half, fmt="o", color=MODEL, markersize=4, alpha=0.8)
+            ax.bar(x[bad], 1, 1 if along.is_discrete else 0.01 * np.ptp(x), **across)
+        else:
+            ax.plot(x, mean, color=MODEL)
+            ax.fill_between(x, mean - half, mean + half, color=MODEL, alpha=0.2, linewidth=0)
+            ax.fill_between(x, 0, 1, bad, **across)
 
-    def _predicted(self, X: Tensor) -> pd.DataFrame:
-        return self.optimizer.predict(X, self.t, self.context)
+    def _draw_map(self, ax: Axes, along: ParameterAxis, up: ParameterAxis) -> None:
+        """Draw the mean, and where not to go, over two parameters."""
+        bounds = self.optimizer.search_space.bounds
+        one, two = (axis.columns_along(NUM_LINES, bounds[:, axis.columns]) for axis in (along, up))
+        X, shape = self.best.X.repeat(len(one) * len(two), 1), (len(two), len(one))
+        X[:, along.columns] = one.repeat(len(two), 1)
+        X[:, up.columns] = two.repeat_interleave(len(one), 0)
+        x, y = (np.reshape(axis.values(X), shape) for axis in (along, up))
+        found, bad = self._predicted(X)
+        drawn = ax.contourf(x, y, found["mean"].to_numpy().reshape(shape), 10, cmap="Greens")
+        bar = ax.figure.colorbar(drawn, ax=ax)
+        bar.set_label(visible(self.optimizer.labels.outcome_columns[0]), parse_math=False)
+        if bad.any():
+            shade = bad.reshape(shape).astype(float)
+            ax.contourf(x, y, shade, [0.5, 1.5], colors=[FAILED], alpha=0.35)
 
-    def _failed(self) -> Tensor:
-        """Return the actions of the newest trials that failed or expired."""
-        log = self.optimizer.trial_log.newest
-        lost = [each.trial.X for each in log if each.ending in ("failed", "expired")][-NUM_TRIED:]
-        return torch.cat([self.best.X[:0], *lost])
-
-
-def _is_bad(found: pd.DataFrame, optimizer: GPOptimizer) -> np.ndarray:
-    """Return at which actions constraints probably break, or trials fail."""
-    bad = np.zeros(len(found), dtype=bool)
-    for name, least in (
-        ("feasibility", optimizer.goals.min_feasibility),
-        ("probability_of_success", MIN_SUCCESS),
-    ):
-        if name in found:
-            bad |= found[name].to_numpy() < least
-    return bad
-
-
-def _fading(number: int) -> Sequence[float]:
-    """Return how dark observations are, the newest the darkest."""
-    return np.linspace(0.15, 0.9, number).tolist()
+    def _predicted(self, X: Tensor) -> tuple[pd.DataFrame, Any]:
+        """Return what to expect of actions, and whether they are probably not allowed."""
+        found = self.optimizer.predict(X, self.t, self.context)
+        bad = np.zeros(len(found), dtype=bool)
+        for name, least in (
+            ("feasibility", self.optimizer.goals.min_feasibility),
+            ("probability_of_success", MIN_SUCCESS),
+        ):
+            if name in found:
+                bad |= found[name].to_numpy() < least
+        return found, bad

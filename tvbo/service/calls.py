@@ -130,7 +130,7 @@ def recommend(optimizer: Optimizer, t: float | str | None = None, context: Any =
     """
     gp = _with_model(optimizer, "recommend")
     given = _row_of(optimizer.contexts, context)
-    return _outlook(optimizer, gp.recommend(given, time_of(optimizer, t)))
+    return outlook(optimizer, gp.recommend(given, time_of(optimizer, t)))
 
 
 def front(optimizer: Optimizer, t: float | str | None = None, context: Any = None) -> Values:
@@ -138,7 +138,7 @@ def front(optimizer: Optimizer, t: float | str | None = None, context: Any = Non
     gp = _with_model(optimizer, "front")
     given = _row_of(optimizer.contexts, context)
     found = gp.front(given, time_of(optimizer, t))
-    return {"front": [_outlook(optimizer, each) for each in found]}
+    return {"front": [outlook(optimizer, each) for each in found]}
 
 
 def predict(
@@ -161,7 +161,7 @@ def predict(
     X = gp.search_space.read(_row_of(gp.search_space, parameters))
     given = _row_of(optimizer.contexts, context)
     [expected] = gp.front(given, time_of(optimizer, t), choices=X)
-    return _outlook(optimizer, expected)
+    return outlook(optimizer, expected)
 
 
 def drift(optimizer: Optimizer, outcome: str | None = None) -> Values:
@@ -285,7 +285,7 @@ def _inputs_of(optimizer: Optimizer, point: Trial | Recommendation) -> Values:
     return values
 
 
-def _outlook(optimizer: Optimizer, expected: Recommendation) -> Values:
+def outlook(optimizer: Optimizer, expected: Recommendation) -> Values:
     """Return what is expected of an action."""
     values = _inputs_of(optimizer, expected)
     moments = {"": (expected.mean, expected.standard_deviation)}

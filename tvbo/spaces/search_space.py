@@ -204,7 +204,8 @@ class Box(RowSpace):
     def from_unit(self, unit: Tensor) -> Tensor:
         """Return the rows of points of the unit cube."""
         lower, upper = self.bounds
-        return (lower + unit * (upper - lower)).clamp(lower, upper)
+        rows: Tensor = lower + unit * (upper - lower)
+        return rows.clamp(lower, upper)
 
     def snap(self, X: Tensor) -> Tensor:
         """Return ``X`` clamped to the bounds; raise if a row is outside by more than rounding."""
