@@ -590,14 +590,14 @@ class GPOptimizer(Optimizer):
             "best": self._best_tried(trial),
         }
 
-    def _best_tried(self, trial: Trial) -> list[float] | None:
+    def _best_tried(self, trial: Trial) -> list[float]:
         """Return the action, of those tried, that is best by the model at the time of an ask.
 
-        None before any was tried, and of several objectives.
+        Nothing before any was tried, and of several objectives.
         """
         tried = self.observations.X[-MAX_TRIED:, : self.layout.num_actions].unique(dim=0)
         if self.goals.num_objectives > 1 or len(tried) == 0:
-            return None
+            return []
         generator = self._next_generator()
         present = self._ask_context(trial.t, trial.context, FiniteSpace(tried), generator)
         acq_function = UCB(ConstantBeta(0.0))(self._newest[0].model, present)

@@ -137,7 +137,7 @@ def _draw_parameter(
         part = frame[frame.state == state]
         places = parameter.places(part[parameter.name])
         ax.plot(part.t, places, marker, color=color, markersize=4, alpha=0.6)
-    found = {n: ask["best"] for n, ask in rows.predictions.items() if ask.get("best")}
+    found = {n: ask["best"] for n, ask in rows.predictions.items() if ask["best"]}
     part = frame[frame.trial.isin(list(found))]
     if len(part):
         X = torch.tensor([found[number] for number in part.trial], dtype=torch.float64)

@@ -45,6 +45,7 @@ PREDICTED = {
     "hyperparameters": dict,
     "form": str,
     "at_bounds": list,
+    "best": list,
 }
 """Types of what is predicted at an ask."""
 
@@ -89,6 +90,8 @@ class RunRows:
             if is_good and "mean" in ask:
                 found[number] = ask
                 is_good = all(isinstance(ask.get(n), kind) for n, kind in PREDICTED.items())
+                lengths = 0, len(self.trials[number - 1]["X"])
+                is_good = is_good and _are_numbers(ask["best"]) and len(ask["best"]) in lengths
             if not is_good:
                 raise StorageError(
                     f"Expected a whole run. Got {self.name}, damaged in the ask of trial {number}."
@@ -346,6 +349,6 @@ def parse_all(name: str, what: str, numbers: Sequence[int], texts: Sequence[str]
     return [parsed(name, f"{what} {each}", text) for each, text in zip(numbers, texts, strict=True)]
 
 
-def _are_numbers(values: list[Any]) -> bool:
+def _are_numbers(values: Any) -> bool:
     """Return whether all are finite numbers."""
     return all(type(each) in (float, int) and isfinite(each) for each in values)
