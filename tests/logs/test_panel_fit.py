@@ -12,8 +12,8 @@ from tvbo import recipes
 from tvbo.kernels import TemporalDecayKernel, TemporalMaternKernel
 from tvbo.logs import PanelFit, fit_panel
 from tvbo.logs.forms import exponential
-from tvbo.serialize import SerializationError, to_data
 from tvbo.logs.season import PeriodicSeason, SegmentProfile, WorkweekSeason
+from tvbo.serialize import SerializationError, to_data
 
 RATE, NOISE = 0.15, 0.05
 """Forms without a temporal kernel that all arms share."""

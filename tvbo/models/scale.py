@@ -53,7 +53,7 @@ class StandardizedModel:
     transform: Standardize
 
     def moments(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Return means and variances in the user's unit, ``n``, without noise, at rows ``n x d``."""
+        """Return means and variances without noise, in the user's unit, ``n``, at ``n x d``."""
         with torch.no_grad():
             mean, variance = marginals(self.model, rows.unsqueeze(-2))
         mean = self.transform.means.item() + self.scale * mean.squeeze(-1)
