@@ -28,6 +28,9 @@ CODE_ERROR, BAD_INPUT, BUSY, INTERRUPTED = 1, 2, 75, 130
 LONGEST_MESSAGE = 2_000
 """Characters of an error, which may quote what was given."""
 
+PICTURES = (".eps", ".jpeg", ".jpg", ".pdf", ".png", ".ps", ".svg", ".tif", ".tiff", ".webp")
+"""Ends of the names of pictures."""
+
 Run = Annotated[str, typer.Argument(help="A run: a file such as run.db, or the URL of a database.")]
 
 
@@ -182,7 +185,7 @@ def check_outputs(
     Args:
         outputs: Files to write, by option; None for an option that was not given.
         inputs: Files that the command reads; links to them are recognized.
-        picture: The option of a picture, the name of which must end in a format of Matplotlib.
+        picture: The option of a picture, the name of which must end in one of :data:`PICTURES`.
 
     Raises:
         OutputError: if an output is an input, another output or a folder, its folder is missing or
@@ -204,18 +207,10 @@ def check_outputs(
         known.append((f"that for {option}", path))
         _check_writable(option, path)
     path = None if picture is None else outputs[picture]
-    if path is None:
-        return
-    from matplotlib import rcParams
-    from matplotlib.backend_bases import FigureCanvasBase
-
-    formats = set(FigureCanvasBase.get_supported_filetypes())
-    if shutil.which(rcParams["pgf.texsystem"]) is None:
-        formats.discard("pgf")
-    if path.suffix[1:].lower() not in formats:
+    if path is not None and path.suffix.lower() not in PICTURES:
         raise OutputError(
-            f"Expected a picture for {picture} whose name ends in one of "
-            f"{', '.join('.' + name for name in sorted(formats))}. Got {path}."
+            f"Expected a picture for {picture} whose name ends in one of {', '.join(PICTURES)}. "
+            f"Got {path}."
         )
 
 

@@ -44,11 +44,10 @@ def start_from(
         SpaceError: if the two runs differ in more than what is safe.
         StorageError: if the old run cannot be read, or the new file exists.
     """
-    before = Optimizer.open(old, read_only=True)
+    before, trials = Optimizer.open(old, read_only=True), read_run(old).to_frame()
+    old = without_password(old)
     if not isinstance(before, GPOptimizer) or before.labels.actions is None:
         raise SpaceError(f"Expected a run of parameters with names. Got {old}: {before!r}.")
-    trials = read_run(old).to_frame()
-    old = without_password(old)
     _check_units(before, optimizer, old)
     fixed = _refixed(before, optimizer, old)
     values = _added(before, optimizer, old, defaults) | {name: now for name, _, now in fixed}
@@ -134,24 +133,18 @@ def _refixed(before: GPOptimizer, after: GPOptimizer, old: str) -> list[tuple[st
     Raises:
         SpaceError: if a parameter that varied is gone, or one has another type.
     """
-    fixed = []
-    for place in ("actions", "contexts"):
-        olds, news = (_parts(getattr(each.labels, place)) for each in (before, after))
-        for name, part in olds.items():
-            if name not in news:
-                if part.width > 0:
-                    raise SpaceError(
-                        f"Expected the {place[:-1]} parameter {name} of {old}, which its outcomes "
-                        f"depend on. Got {', '.join(news) or 'none'}."
-                    )
-                continue
-            now = news[name]
-            if _kind(part) != _kind(now):
+    fixed, news = [], _all_parts(after)
+    for name, part in _all_parts(before).items():
+        if (now := news.get(name)) is None:
+            if part.width > 0:
                 raise SpaceError(
-                    f"Expected {name} to be {_kind(part)}, as in {old}. Got {_kind(now)}."
+                    f"Expected the parameter {name} of {old}, which its outcomes depend on. Got "
+                    f"{', '.join(news)}."
                 )
-            if part.width == now.width == 0 and part != now:
-                fixed.append((name, part.values()[0], now.values()[0]))
+        elif _kind(part) != _kind(now):
+            raise SpaceError(f"Expected {name} to be {_kind(part)}, as in {old}. Got {_kind(now)}.")
+        elif part.width == now.width == 0 and part != now:
+            fixed.append((name, part.values()[0], now.values()[0]))
     return fixed
 
 
