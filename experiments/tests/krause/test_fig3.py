@@ -207,8 +207,11 @@ def test_nothing_is_claimed_of_days_that_were_not_run():
     assert not any("after the first day" in claim.claim for claim in claims)
 
 
-def plain_loop(values, positions, times, action, context, rate, noise, per_step):
-    """Rule (2) with the posterior of all readings solved again for every ask."""
+def plain_loop(values, positions, times, action, context, rate, noise, per_step, first):
+    """Rule (2) with the posterior of all readings solved again for every ask.
+
+    The first sensors are ties, of which one is given.
+    """
     arms, steps, y, chosen = [], [], [], []
     space = action(positions).to_dense().detach()
     time = (1 - rate) ** ((times[:, None] - times).abs() / 2)
@@ -224,8 +227,7 @@ def plain_loop(values, positions, times, action, context, rate, noise, per_step)
                 mean = k @ torch.linalg.solve(K, torch.stack(y))
                 variance = variance - (k * torch.linalg.solve(K, k.mT).mT).sum(dim=1)
             beta = 0.8 * max(0.0, math.log(0.4 * (len(arms) + 1)))
-            # The first sensors are ties: the last of the list, by the generator of the test.
-            best = 5 if beta == 0 and not arms else int((mean + (beta * variance).sqrt()).argmax())
+            best = int((mean + (beta * variance).sqrt()).argmax()) if arms else first
             arms.append(best)
             steps.append(step)
             y.append(values[step, best])
@@ -241,16 +243,10 @@ def test_rounds_follow_a_plain_loop(days, name, context, rate):
     action = scaled(MaternKernel(nu=2.5), 8.0, 9.0)
     prior = Prior(action, context, rate, 0.05, 20.0, 0.0)
     panel = TimeOfDayPanel(days.values - 20, days.times, days.positions)
-    seed = next(
-        s
-        for s in range(100)
-        if torch.randint(6, (1,), generator=torch.Generator().manual_seed(s)) == 5
-    )
-    optimizer = ALGORITHMS[name].make(panel, prior, torch.Generator().manual_seed(seed))
+    optimizer = ALGORITHMS[name].make(panel, prior, torch.Generator().manual_seed(0))
     chosen = _play(panel, optimizer, 3)
-    expected = plain_loop(
-        days.values - 20, days.positions, days.times, action, context, rate, 0.05, 3
-    )
+    values, first = days.values - 20, int(chosen[0, 0])
+    expected = plain_loop(values, days.positions, days.times, action, context, rate, 0.05, 3, first)
     assert torch.equal(chosen, expected)
 
 
