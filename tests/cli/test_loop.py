@@ -311,8 +311,9 @@ def test_a_time_that_a_wrong_clock_gives(tvbo, tmp_path):
     for hour in (8, 10, 12):
         assert tvbo("ask", run, "--t", f"2026-01-31T{hour:02d}:00Z")[0] == 0
     # Within 100 gaps of two hours, and not.
-    assert tvbo("ask", run, "--t", "2026-02-08T11:00Z")[0] == 0
+    assert tvbo("ask", run, "--t", "2026-02-08T11:00Z", "--key", "request 4")[0] == 0
     late = ("ask", run, "--t", "2027-01-31T12:00Z")
+    assert tvbo(*late, "--key", "request 4")[1].startswith("trial 4:")
     code, _, err = tvbo(*late)
     assert (code, err.count("\n")) == (2, 1)
     assert "2026-02-08 11:00:00" in err

@@ -54,7 +54,8 @@ def ask(
         InputDataError: if the time is far ahead of the trials so far; else as ``Optimizer.ask``.
     """
     now = time_of(optimizer, t)
-    if not force:
+    is_known = key is not None and any(each.key == key for each in optimizer.open_trials)
+    if not (force or is_known):
         _check_clock(optimizer, now)
     trial = optimizer.ask(now, _row_of(optimizer.contexts, context), key)
     values: Values = {"trial": trial.id, **_inputs_of(optimizer, trial)}
