@@ -223,6 +223,9 @@ class Database:
                 yield connection
         except DBAPIError as error:
             raise self._error(error) from error
+        except UnicodeDecodeError as error:
+            # By sqlite3, where what SQLite says cites what is no text.
+            raise StorageError(f"Expected a whole run. Got {self.name}: {error}.") from error
 
     def _connect(self) -> Connection:
         """Return a connection; a database that is away is tried again and again."""

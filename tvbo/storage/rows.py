@@ -250,9 +250,9 @@ def read_trials(
         said = parse_all(
             name, f"{column} of trial", [i + 1 for i, _ in found], [t for _, t in found]
         )
-        kind = dict if column == "parameters" else list
         for (i, _), each in zip(found, said, strict=True):
-            if type(each) is not kind or (kind is list and not _are_numbers(each)):
+            good = isinstance(each, dict) if column == "parameters" else _are_numbers(each)
+            if not good:
                 raise StorageError(
                     f"Expected a whole run. Got {name}, damaged in {column} of trial {i + 1}."
                 )
@@ -350,5 +350,7 @@ def parse_all(name: str, what: str, numbers: Sequence[int], texts: Sequence[str]
 
 
 def _are_numbers(values: Any) -> bool:
-    """Return whether all are finite numbers."""
-    return all(type(each) in (float, int) and isfinite(each) for each in values)
+    """Return whether it is a list of finite numbers."""
+    return isinstance(values, list) and all(
+        type(each) in (float, int) and isfinite(each) for each in values
+    )
