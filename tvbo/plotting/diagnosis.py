@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 BINS = 10
 
+MANY = 1_000
+"""Number of errors above which they are drawn as an image."""
+
 NAMED = 5
 """Number of outliers whose trial is named."""
 
@@ -72,7 +75,8 @@ def draw_errors(ax: Axes, diagnosis: Diagnosis) -> None:
     outliers = z[z.abs() > calibration.outlier_limit]
     ax.axhspan(-BAND, BAND, color=COLORS[0], alpha=0.12, linewidth=0)
     ax.axhline(0, color="black", linewidth=0.8)
-    ax.plot(z, "o", color=COLORS[0], markersize=3)
+    # Within a picture of lines, many points are one image.
+    ax.plot(z, "o", color=COLORS[0], markersize=3, rasterized=len(z) > MANY)
     ax.plot(outliers, "s", color=COLORS[1], markersize=4)
     for place in outliers.abs().nlargest(NAMED).index:
         ax.annotate(

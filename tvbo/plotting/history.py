@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -62,8 +63,8 @@ def plot_history(
         newest: Number of trials that are drawn, the newest; None draws all.
         width: Width of the figure in inches.
     """
-    frame = rows.to_frame().sort_values("t", kind="stable")
-    frame = frame if newest is None else frame.tail(newest)
+    shown = rows.trials if newest is None else rows.trials[-newest:]
+    frame = replace(rows, trials=shown).to_frame().sort_values("t", kind="stable")
     names, labels = rows.outcome_names, Labels.from_json(rows.labels)
     states = [state for state in MARKS if state != "told" and (frame.state == state).any()]
     parameters = parameter_axes(labels.actions, len(rows.trials[0]["X"])) if rows.trials else []
