@@ -22,8 +22,6 @@ from tvbo.optimizers import Optimizer, TrialError
 from tvbo.storage import StorageUnavailableError, read_run
 
 KIND = "streaming"
-WORDS = 2
-"""Number of calls after which a process may be killed, so that a busy machine gets somewhere."""
 
 
 def live(path: Path, says) -> None:
@@ -60,8 +58,17 @@ def live(path: Path, says) -> None:
             copy.unlink()
 
 
-def killed(path: Path, seconds: float) -> list[tuple]:
-    """Have a process take a run further, kill it after a time, and return what it said."""
+def killed(path: Path, seconds: float, words: int) -> list[tuple]:
+    """Have a process take a run further, and kill it.
+
+    Args:
+        path: The run.
+        seconds: When it is killed, after its first words.
+        words: Number of these, which a busy machine may take long for.
+
+    Returns:
+        What was acknowledged.
+    """
     hears, says = multiprocessing.Pipe(duplex=False)
     context = multiprocessing.get_context("fork")
     process = context.Process(target=live, args=(path, says), daemon=True)
@@ -70,7 +77,7 @@ def killed(path: Path, seconds: float) -> list[tuple]:
     said = []
     # It may have more to say than the buffer of a pipe holds.
     with suppress(EOFError):
-        said += [hears.recv() for _ in range(random.randrange(WORDS + 1))]
+        said += [hears.recv() for _ in range(words)]
         time.sleep(seconds)
         process.kill()
         while True:

@@ -84,9 +84,10 @@ def test_a_second_name_of_the_file_is_refused(run, tmp_path):
     assert optimizer.ask().id == 1
 
 
-@pytest.mark.parametrize("kind", ["empty", "folder", "dangling link", "journal", "text", "run"])
+@pytest.mark.parametrize(
+    "kind", ["empty", "folder", "dangling link", "journal", "log", "text", "run"]
+)
 def test_a_run_takes_no_place_of_other_files(run, tmp_path, kind):
-    journal = run.with_name("run.db-journal")
     match kind:
         case "empty":
             run.touch()
@@ -95,7 +96,9 @@ def test_a_run_takes_no_place_of_other_files(run, tmp_path, kind):
         case "dangling link":
             run.symlink_to(tmp_path / "missing" / "file")
         case "journal":
-            journal.write_bytes(b"of another file")
+            run.with_name("run.db-journal").write_bytes(b"of another file")
+        case "log":
+            run.with_name("run.db-wal").write_bytes(b"of another file")
         case "text":
             run.write_text("trial,t\n")
         case "run":

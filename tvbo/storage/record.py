@@ -431,7 +431,8 @@ def appearing(path: Path) -> Iterator[Path]:
 
 def _check_is_free(path: Path) -> None:
     """Raise ``StorageError`` if a file is in the way."""
-    for each in (path, path.with_name(path.name + "-journal")):
+    # SQLite would merge what another file of this name has left.
+    for each in (path, *(path.with_name(path.name + end) for end in ("-journal", "-wal"))):
         if os.path.lexists(each):
             raise StorageError(
                 f"Expected a new file to record in. Got {path}, beside which {each} exists: "
