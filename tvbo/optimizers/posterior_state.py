@@ -309,8 +309,9 @@ class StreamingState(PosteriorState):
         model: Any = held.model
         if len(rows) == 0 == model.num_pending:
             return held
-        now = torch.cat([rows[:, -1], observations.X[:, -1]]).max()
-        rows = rows[now - rows[:, -1] < model.memory]
+        if len(rows) > 0:
+            now = torch.cat([rows[:, -1], observations.X[:, -1]]).max()
+            rows = rows[now - rows[:, -1] < model.memory]
         noise = torch.full_like(rows[:, :1], self._noise_of_pending(observations))
         model.set_X_pending(rows, noise)
         # They are known all the same, so that outcomes that come late cost no more.
