@@ -1,6 +1,6 @@
 """What is shown on a terminal: text made safe to print, and progress bars, or lines, on stderr.
 
-A header of a CSV file, the reason in a journal or the message of a worker's exception may contain
+A header of a CSV file, the reason of a trial or the message of a worker's exception may contain
 escape sequences, which a terminal would interpret. All text that the commands print is escaped.
 """
 
@@ -12,15 +12,13 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
 from threading import Event, Thread, Timer
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-T = TypeVar("T")
-
 PATIENCE = 2.0
-"""Seconds after which :func:`patient_progress_bar` shows its bar."""
+"""Seconds after which :func:`patient_steps` shows its bar."""
 
 PERIOD = 10.0
 """Seconds between the lines of :func:`progress_lines`."""
@@ -36,25 +34,6 @@ def visible(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def patient_progress_bar(steps: Sequence[T], label: str, shown: bool) -> Generator[T]:
-    """Yield the steps, with a progress bar on stderr that appears after :data:`PATIENCE` seconds.
-
-    Args:
-        steps: The steps.
-        label: Description in front of the bar.
-        shown: Whether to show a bar.
-    """
-    from rich.console import Console
-    from rich.progress import Progress
-
-    bar = Progress(console=Console(stderr=True), disable=not shown)
-    task = bar.add_task(label, total=len(steps))
-    with _patiently(bar):
-        for step in steps:
-            yield step
-            bar.advance(task)
 
 
 @contextmanager

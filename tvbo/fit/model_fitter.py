@@ -165,7 +165,6 @@ class ModelFitter:
             (covar_module, action_kernel, context_kernel)
         )
         self.mean_module, self.likelihood = deepcopy((mean_module, likelihood))
-        # By these names, by which the settings of a journal are compared.
         self.forgetting_rate, self.temporal_kernel = deepcopy((forgetting_rate, temporal_kernel))
         self.drift = Drift(self.forgetting_rate, self.temporal_kernel)
         if noise_variance is not None:
