@@ -271,7 +271,7 @@ def durable_runs():
     kill, again, end = 12, 16, 28
 
     def made():
-        return recipes.gp_ucb(
+        return recipes.tv_gp_ucb(
             choices=torch.linspace(0, 1, 51).unsqueeze(-1),
             covar_module=rbf(0.2),
             forgetting_rate=0.1,
@@ -297,7 +297,7 @@ def durable_runs():
         process = get_context("fork").Process(target=killed, args=(paths[0],))
         process.start()
         process.join()
-        with Optimizer.open(paths[0], like=made()) as optimizer:
+        with Optimizer.open(paths[0]) as optimizer:
             survived = {trial.id for trial in optimizer.open_trials}
             play(optimizer, range(again, end))
         optimizer = made()
