@@ -31,7 +31,8 @@ def check(run, kind: str, steps: int) -> Optimizer:
         # Some trials each, and each takes in what the other has done.
         [trial] = play(takers[step // 3 % 2], 1, step)
         assert_same(again, trial, optimizer)
-    other = Optimizer.open(run)
+    # The one that has made the newest change, and one that starts from the rows.
+    optimizer, other = takers[step // 3 % 2], Optimizer.open(run)
     given = {key: value for key, value in given.items() if key == "context"}
     if hasattr(optimizer, "recommend") and kind != "objectives":
         assert_close(other.recommend(**given), optimizer.recommend(**given))
