@@ -93,9 +93,7 @@ class RunRows:
                 lengths = 0, len(self.trials[number - 1]["X"])
                 is_good = is_good and _are_numbers(ask["best"]) and len(ask["best"]) in lengths
             if not is_good:
-                raise StorageError(
-                    f"Expected a whole run. Got {self.name}, damaged in the ask of trial {number}."
-                )
+                raise damaged(self.name, f"the ask of trial {number}")
         return found
 
     @property
@@ -204,13 +202,11 @@ def read_one(connection: Connection, name: str) -> dict[str, Any]:
         if time is not None and time["zone"] is not None:
             ZoneInfo(time["zone"])
     except (LookupError, OSError, TypeError, ValueError) as error:
-        raise StorageError(
-            f"Expected a whole run. Got {name}, damaged in its labels: {error!r:.200}."
-        ) from error
+        raise damaged(name, f"its labels: {error!r:.200}") from error
     if not are_texts:
-        raise StorageError(f"Expected a whole run. Got {name}, damaged in its names of outcomes.")
+        raise damaged(name, "its names of outcomes")
     if not all(0 <= run[each] <= LAST_SECOND for each in ("begun_at", "changed_at")):
-        raise StorageError(f"Expected a whole run. Got {name}, damaged in the time of a change.")
+        raise damaged(name, "the time of a change")
     return run
 
 
@@ -238,7 +234,7 @@ def read_trials(
     for number, state, ended, t, stamp in zip(*(trials[each] for each in checked), strict=True):
         is_good = state in STATES and (ended is not None) is (state in ENDED)
         if not is_good or (stamp is not None) is not has_stamps or not isfinite(t):
-            raise StorageError(f"Expected a whole run. Got {name}, damaged in trial {number}.")
+            raise damaged(name, f"trial {number}")
     changes = [*trials["opened"], *(each for each in trials["ended"] if each is not None)]
     if max(changes, default=0) != run["changes"] or len({*changes}) < len(changes):
         raise StorageError(
@@ -253,9 +249,7 @@ def read_trials(
         for (i, _), each in zip(found, said, strict=True):
             good = isinstance(each, dict) if column == "parameters" else _are_numbers(each)
             if not good:
-                raise StorageError(
-                    f"Expected a whole run. Got {name}, damaged in {column} of trial {i + 1}."
-                )
+                raise damaged(name, f"{column} of trial {i + 1}")
             trials[column][i] = each
     return trials
 
@@ -275,15 +269,10 @@ def read_outcomes(
     given = [*zip(numbers, places, strict=True)]
     expected = [(number, place) for number in told for place in range(size)]
     if given != expected:
-        raise StorageError(
-            f"Expected outcomes of the trials that have one. Got {name}, damaged in those of trial "
-            f"{min({*given} ^ {*expected})[0]}."
-        )
+        raise damaged(name, f"the outcomes of trial {min({*given} ^ {*expected})[0]}")
     for number, value, variance in zip(numbers, values, variances, strict=True):
         if not abs(value) <= MAX_OUTCOME or not (variance is None or isfinite(variance)):
-            raise StorageError(
-                f"Expected a whole run. Got {name}, damaged in the outcome of trial {number}."
-            )
+            raise damaged(name, f"the outcomes of trial {number}")
     Y, Yvar = (zip(*[iter(column)] * size, strict=True) for column in (values, variances))
     return dict(zip(told, zip(Y, Yvar, strict=True), strict=True))
 
@@ -301,11 +290,14 @@ def columns_of(connection: Connection, name: str, *columns: Column[Any]) -> dict
     for column in columns:
         kinds = {column.type.python_type, type(None) if column.nullable else object}
         if other := {*map(type, found[column.name])} - kinds:
-            raise StorageError(
-                f"Expected a whole run. Got {name}, damaged in the column {column.name} of "
-                f"{column.table.name}, which holds a {other.pop().__name__}."
-            )
+            place = f"the column {column.name} of {column.table.name}"
+            raise damaged(name, f"{place}, which holds a {other.pop().__name__}")
     return found
+
+
+def damaged(name: str, what: str) -> StorageError:
+    """Return the error for a run that is damaged in some place."""
+    return StorageError(f"Expected a whole run. Got {name}, damaged in {what}.")
 
 
 def parse_json(text: Any) -> Any:
@@ -329,9 +321,7 @@ def parsed(name: str, what: str, text: Any) -> Any:
     try:
         return parse_json(text)
     except ValueError as error:
-        raise StorageError(
-            f"Expected a whole run. Got {name}, damaged in {what}: {error}."
-        ) from error
+        raise damaged(name, f"{what}: {error}") from error
 
 
 def parse_all(name: str, what: str, numbers: Sequence[int], texts: Sequence[str]) -> list[Any]:

@@ -94,7 +94,7 @@ def facts(
     # The actions of a batch are chosen one after another.
     seconds = trials.groupby("round").ask_seconds.max()
     yield (
-        f"Asks took {seconds.sum():.2g} s together, {seconds.median():.2g} s in the median and "
+        f"Asks took {seconds.sum():.3g} s together, {seconds.median():.2g} s in the median and "
         f"{seconds.max():.2g} s at most."
     )
 
