@@ -63,6 +63,12 @@ def test_runs_of_every_kind_opened_at_each_ask_choose_alike(run, kind):
     check(run, kind, 24)
 
 
+@pytest.mark.slow
+def test_a_long_run_opened_at_each_ask_chooses_alike(run):
+    """Also where retention drops what the model of the newest ask finds least informative."""
+    check(run, "learned", 200)
+
+
 def test_observations_dropped_for_asks_that_failed(run):
     """An ask may come before one for which observations were dropped, if that one has failed."""
     optimizer = recipes.gp_ucb(bounds=BOX, retention=SlidingWindow(4), generator=1)

@@ -259,7 +259,7 @@ class OutcomeModel:
         return {
             "num_told": self.num_told,
             "cutoff": None if self._cutoff == -math.inf else self._cutoff,
-            "fit": self.posterior_state.fitter.state_dict(),
+            "posterior": self.posterior_state.state_dict(),
             "retention": self.retention.state_dict(),
             "predictions": [asdict(each) for each in self._predictions.values()],
         }
@@ -272,12 +272,10 @@ class OutcomeModel:
         self.retention.load_state_dict(state["retention"])
         predictions = [Prediction(**each) for each in state["predictions"]]
         self._predictions = {each.trial_id: each for each in predictions}
-        fitter = self.posterior_state.fitter
-        fitter.load_state_dict(state["fit"])
-        self._fit_seen = fitter.fitted.newest
-        if len(self.observations) > 0:
-            observations, _ = self._winsorized(self.observations)
-            self.posterior_state.resume(observations)
+        # As they entered the model at the newest ask.
+        Y = self.observations.Y.clamp_min(self._cutoff)
+        self.posterior_state.load_state_dict(state["posterior"], replace(self.observations, Y=Y))
+        self._fit_seen = self.posterior_state.fitter.fitted.newest
 
     def load(
         self,

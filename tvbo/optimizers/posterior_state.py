@@ -3,7 +3,7 @@ r"""The posterior of the observations that an optimizer holds, from round to rou
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import replace
 from typing import Any, Self, cast
@@ -43,6 +43,8 @@ class PosteriorState(ABC):
         self._held: StandardizedModel | None = None
         # Observations in the model; None if it must be built again.
         self._num_seen: int | None = None
+        # The first of them, from which it was built before it took in the others.
+        self._num_built = 0
         # Observations from which the model is yet to be built, of a run that goes on.
         self._resumed: Observations | None = None
 
@@ -92,7 +94,7 @@ class PosteriorState(ABC):
         """
         seen, self._num_seen = self._num_seen, None  # What an error leaves half-way is of no use.
         if seen is None or self._held is None:
-            model = self._built(self.fitter, observations)
+            model, self._num_built = self._built(self.fitter, observations), len(observations)
         else:
             new = standardized(observations[seen:], self.fitter.transform)
             model = self._taken_in(self._held.model, new)
@@ -125,25 +127,37 @@ class PosteriorState(ABC):
         if len(age) == 0:
             return
         self._num_seen -= len(age)
+        self._num_built -= int((~keep[: self._num_built]).sum())
         if self._is_crowded(self._held.model, self._num_seen):
             self.restart()
             return
         if self._may_matter(age):
             self.restart()
 
-    def resume(self, observations: Observations) -> None:
-        """Take observations by the hyperparameters that the fitter has learned before.
+    def state_dict(self) -> dict[str, Any]:
+        """Return what was learned, and how many observations the model holds, as data."""
+        numbers = {"num_built": self._num_built, "num_seen": self._num_seen}
+        return {"fitter": self.fitter.state_dict(), **numbers}
+
+    def load_state_dict(self, state: Mapping[str, Any], observations: Observations) -> None:
+        """Take over what :meth:`state_dict` returned.
 
         Args:
+            state: The data.
             observations: Those of the newest ask, and new ones.
         """
-        self.fitter.resume(observations)
-        self._resumed = observations
+        self.fitter.load_state_dict(state["fitter"])
+        if state["num_seen"] is not None:
+            self._num_built = state["num_built"]
+            self._resumed = observations[: state["num_seen"]]
+            self.fitter.resume(observations[: self._num_built])
 
     def _build_resumed(self) -> None:
         """Build the model of a run that goes on, which may take long."""
         if self._resumed is not None:
-            model = self._built(self.fitter, self._resumed)
+            first, others = self._resumed[: self._num_built], self._resumed[self._num_built :]
+            model = self._built(self.fitter, first)
+            model = self._taken_in(model, standardized(others, self.fitter.transform))
             self._held = StandardizedModel(model, self.fitter.transform)
             self._num_seen, self._resumed = len(self._resumed), None
 
