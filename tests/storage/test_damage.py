@@ -143,7 +143,7 @@ ODD = [
 ]
 """Values of wrong types and sizes, numbers out of range, and text that is not what it should be."""
 
-FREE = "key", "reason", "optimizer", "informative"
+FREE = "key", "reason", "rejection", "optimizer", "informative"
 """Columns that may hold any text, or have it taken for a truth value."""
 
 COLUMNS = [

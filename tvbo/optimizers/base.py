@@ -772,7 +772,7 @@ class Optimizer(ABC):
             self._by_key[recorded.key] = trial
         if not recorded.informative:
             ending: Ending = "skipped" if is_skipped else "discarded"
-            self.trial_log.add(trial_of(recorded, self.labels), ending, recorded.reason)
+            self.trial_log.add(trial_of(recorded, self.labels), ending, recorded.rejection)
         if recorded.round is not None:
             if not is_loaded:
                 self._start_ask(number)

@@ -81,7 +81,8 @@ class RecordedTrial(NamedTuple):
         state: ``"open"``, ``"told"``, ``"failed"``, ``"expired"`` or ``"skipped"``.
         informative: Whether its outcome enters the model.
         information_gain: What its outcome was expected to tell, in nats; None if it was not asked.
-        reason: Why it has no outcome, or why that is not wanted.
+        reason: Why it has no outcome.
+        rejection: Why its outcome does not enter the model.
         opened: When it was opened: a number that increases with each change of the run.
         ended: When it ended, likewise; None while it has not.
         dropped: As of :class:`Event`.
@@ -99,6 +100,7 @@ class RecordedTrial(NamedTuple):
     informative: bool
     information_gain: float | None
     reason: str
+    rejection: str
     opened: int
     ended: int | None
     dropped: Sequence[Sequence[int]]

@@ -79,6 +79,8 @@ trial_table = Table(
     Column("informative", Boolean, nullable=False),
     Column("information_gain", Double),
     Column("reason", Text, nullable=False),
+    # Why its outcome does not enter the model; the reason may be another, if it fails.
+    Column("rejection", Text, nullable=False),
     Column("opened", BigInteger, nullable=False),
     Column("opened_at", Double, nullable=False),
     Column("opened_by", Text, nullable=False),

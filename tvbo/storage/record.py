@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, bindparam, insert, inspect, select, update
+from sqlalchemy import Connection, insert, inspect, select, update
 
 from tvbo import recipes
 from tvbo.optimizers import Optimizer
@@ -46,7 +46,7 @@ from tvbo.values import shortened
 
 T = TypeVar("T", bound=Optimizer)
 
-RESTORED = *RecordedTrial._fields[:12], "nanoseconds"
+RESTORED = *RecordedTrial._fields[:13], "nanoseconds"
 """Columns of trials from which an optimizer is restored, in the order of :class:`RecordedTrial`."""
 
 SPACES = {
@@ -142,7 +142,8 @@ class DatabaseRecord:
     ) -> None:
         assert self._changes is not None
         rows: dict[int, dict[str, Any]] = {}
-        ended, outcomes, asks = [], [], []
+        ended: dict[int, dict[str, Any]] = {}
+        outcomes, asks = [], []
         who = f"{_user()} on {platform.node()}, process {os.getpid()}"
         for number, event in enumerate(events, start=self._changes + 1):
             if (trial := event.trial) is None:
@@ -161,7 +162,7 @@ class DatabaseRecord:
             if trial.id in rows:
                 rows[trial.id] |= change
             else:
-                ended.append({"number": trial.id, **change})
+                ended[trial.id] = change
             variances = event.Yvar or [None] * len(event.Y)
             for place, (value, variance) in enumerate(zip(event.Y, variances, strict=True)):
                 outcome = {"trial": trial.id, "place": place}
@@ -173,9 +174,10 @@ class DatabaseRecord:
         ):
             if values:
                 connection.execute(insert(table), values)
-        if ended:
-            statement = update(trial_table).where(trial_table.c.id == bindparam("number"))
-            connection.execute(statement, ended)
+        for trial_id, change in ended.items():
+            connection.execute(
+                update(trial_table).where(trial_table.c.id == trial_id).values(change)
+            )
         changed: dict[str, Any] = {"changes": self._changes + len(events), "changed_by": who}
         changed |= {"changed_at": changed_at}
         if (state := json.dumps(optimizer.state_dict())) != self._state:
@@ -385,7 +387,8 @@ def _row_of(trial: Trial, event: Event) -> dict[str, Any]:
         "state": "skipped" if trial.skipped else "open",
         "informative": trial.informative,
         "information_gain": trial.information_gain,
-        "reason": event.reason,
+        "reason": event.reason if trial.skipped else "",
+        "rejection": event.reason,
     }
 
 
