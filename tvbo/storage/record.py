@@ -10,13 +10,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import deepcopy
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, insert, inspect, select, update
 
-from tvbo import recipes
+from tvbo import __version__, recipes
 from tvbo.optimizers import Optimizer
 from tvbo.optimizers.event import Event, RecordedTrial
 from tvbo.serialize import SerializationError, option_from_data, option_to_data
@@ -219,7 +218,7 @@ def create(optimizer: Optimizer, url: str | Path) -> DatabaseRecord:
     run = {
         "id": 1,
         "version": VERSION,
-        "tvbo": version("botorch-tvbo"),
+        "tvbo": __version__,
         "optimizer": _name_of(optimizer),
         "settings": json.dumps(settings_of(optimizer)),
         "labels": json.dumps(labels),
