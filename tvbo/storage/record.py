@@ -10,12 +10,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import deepcopy
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, insert, inspect, select, update
 
-from tvbo import __version__, recipes
+from tvbo import recipes
 from tvbo.optimizers import Optimizer
 from tvbo.optimizers.event import Event, RecordedTrial
 from tvbo.serialize import SerializationError, option_from_data, option_to_data
@@ -44,6 +45,9 @@ from tvbo.trial import Trial
 from tvbo.values import shortened
 
 T = TypeVar("T", bound=Optimizer)
+
+TVBO_VERSION = version("botorch-tvbo")
+"""The version that begins runs."""
 
 RESTORED = *RecordedTrial._fields[:13], "nanoseconds"
 """Columns of trials from which an optimizer is restored, in the order of :class:`RecordedTrial`."""
@@ -218,7 +222,7 @@ def create(optimizer: Optimizer, url: str | Path) -> DatabaseRecord:
     run = {
         "id": 1,
         "version": VERSION,
-        "tvbo": __version__,
+        "tvbo": TVBO_VERSION,
         "optimizer": _name_of(optimizer),
         "settings": json.dumps(settings_of(optimizer)),
         "labels": json.dumps(labels),
