@@ -87,7 +87,7 @@ def test_an_action_may_be_asked_for_some_time_after_the_one_it_was_chosen_for():
         optimizer.tell(trial, float(n % 5))
 
 
-def test_an_ask_for_another_time_or_context_chooses_anew():
+def test_an_ask_for_another_time_or_context_chooses_again():
     plain, ahead = CASES["contexts"](), CASES["contexts"]()
     for n in range(12):
         ahead.prepare(t=n, context=[0.3])()

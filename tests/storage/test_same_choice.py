@@ -41,7 +41,7 @@ def check(run, kind: str, steps: int) -> Optimizer:
         assert_close(other.front()[0], optimizer.front()[0])
     assert repr(other) == repr(optimizer)
     assert [each.id for each in other.open_trials] == [each.id for each in optimizer.open_trials]
-    # What an outcome was expected to tell is predicted anew, to rounding.
+    # What an outcome was expected to tell is predicted again, to rounding.
     frames = other.trial_log.to_frame(), optimizer.trial_log.to_frame()
     pd.testing.assert_frame_equal(*frames, rtol=1e-6)
     return optimizer

@@ -351,7 +351,12 @@ class Optimizer(ABC):
         reason = "" if trial.informative else self.trial_log.newest[-1].reason
         predicted = {**self._predicted(trial), "seconds": seconds}
         return Event(
-            "ask", trial, self._num_asked, (), (), reason, None, self._dropped(), predicted
+            "ask",
+            trial,
+            round=self._num_asked,
+            reason=reason,
+            dropped=self._dropped(),
+            predicted=predicted,
         )
 
     def attach(self, X: Tensor | Named, t: Time, context: Context | None = None) -> Trial:

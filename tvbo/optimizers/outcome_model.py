@@ -20,7 +20,6 @@ from tvbo.models.scale import StandardizedModel
 from tvbo.optimizers.event import RecordedTrial
 from tvbo.optimizers.pending import IgnorePending, Pending
 from tvbo.optimizers.posterior_state import PosteriorState
-from tvbo.randomness import copy_of
 from tvbo.retention import KeepAll, Prediction, Rejection, Retention
 from tvbo.retention.base import mask_of
 from tvbo.retention.winsorize import lower_cutoff
@@ -119,10 +118,10 @@ class OutcomeModel:
 
         Args:
             t: The time.
-            generator: Seeds the restarts of a fit; it is not advanced.
+            generator: Seeds the restarts of a fit.
         """
         fitter = copy(self.posterior_state.fitter)
-        fitter.fit(self.observations_at(t), self.num_told, copy_of(generator))
+        fitter.fit(self.observations_at(t), self.num_told, generator)
         return fitter
 
     def keeps(self, observations: Observations, t: float) -> Tensor:
@@ -176,7 +175,7 @@ class OutcomeModel:
 
         Args:
             t: The time.
-            generator: Seeds the restarts of a fit; it is not advanced.
+            generator: Seeds the restarts of a fit.
         """
         winsorized, cutoff = self._winsorized(self._held(t))
         keep, state = self.keeps(winsorized, t), self.posterior_state.copy()
@@ -184,7 +183,7 @@ class OutcomeModel:
         are_others = cutoff != self._cutoff or len(winsorized) > len(self.observations)
         if are_others or not bool(keep.all()):
             state.restart()
-        state.update(kept, self.num_told, copy_of(generator))
+        state.update(kept, self.num_told, generator)
         self.newest = state.condition(kept, kept.X[:0], IgnorePending())
 
     def admit(self, trial: Trial, row: Tensor) -> tuple[Trial, Rejection | None]:

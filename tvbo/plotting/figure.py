@@ -32,6 +32,9 @@ LINES: tuple[str | tuple, ...] = (
 )
 DPI = 150
 
+BAND = 1.96
+"""Half the width of a 95 % band, in standard deviations."""
+
 ALGORITHM_COLORS = {
     "tv-gp-ucb": "#0072B2",
     "tvbo": "#0072B2",

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from tvbo.fit.drift_estimate import DriftEstimate
-from tvbo.plotting.figure import BEST, FAILED, MODEL, OPEN, TOLD, finish_axes, new_figure
+from tvbo.plotting.figure import BAND, BEST, FAILED, MODEL, OPEN, TOLD, finish_axes, new_figure
 from tvbo.plotting.parameters import ParameterAxis, parameter_axes
 from tvbo.recommendation import Recommendation
 from tvbo.spaces.labels import Labels
@@ -30,9 +30,6 @@ MARKS = {
     "skipped": ("|", OPEN),
 }
 """Marker and color of trials by state."""
-
-BAND = 1.96
-"""Half the width of a 95 % band, in standard deviations."""
 
 HEIGHTS = {"outcome": 2.3, "state": 0.3, "parameter": 1.2, "half-life": 1.8}
 """Height of each panel in inches; of the states for each of them."""

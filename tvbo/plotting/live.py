@@ -1,4 +1,4 @@
-"""The picture of a run in a notebook, drawn anew while the run goes on."""
+"""The picture of a run in a notebook, drawn again while the run goes on."""
 
 from __future__ import annotations
 

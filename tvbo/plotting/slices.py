@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tvbo.optimizers import GPOptimizer
-from tvbo.plotting.figure import BEST, FAILED, MODEL, TOLD, finish_axes, new_figure
+from tvbo.plotting.figure import BAND, BEST, FAILED, MODEL, TOLD, finish_axes, new_figure
 from tvbo.plotting.parameters import ParameterAxis, parameter_axes
 from tvbo.spaces import FiniteSpace
 from tvbo.spaces.labels import Context, Time
@@ -28,9 +28,6 @@ NUM_TRIED = 300
 
 MIN_SUCCESS = 0.5
 """Probability of success below which a region is shown as one that fails."""
-
-BAND = 1.96
-"""Half the width of a 95 % band, in standard deviations."""
 
 
 def plot_slices(

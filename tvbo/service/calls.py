@@ -13,8 +13,10 @@ from typing import Any
 
 from botorch.exceptions.errors import InputDataError, UnsupportedError
 
+from tvbo.fit.drift_estimate import DriftEstimate
 from tvbo.optimizers import GPOptimizer, Optimizer, Trial
 from tvbo.recommendation import Recommendation
+from tvbo.service.status import BAND
 from tvbo.spaces.search_space import SearchSpace
 from tvbo.storage import read_run
 from tvbo.trial import TrialError
@@ -22,9 +24,6 @@ from tvbo.values import as_number, check_names
 
 Values = dict[str, Any]
 """What a call returns: text, numbers, truth values, None, and lists and dicts of these."""
-
-BAND = 1.96
-"""Standard deviations on each side of a mean that hold 95 %."""
 
 MAX_GAPS, MAX_AHEAD = 100, timedelta(days=1)
 """Usual gaps between trials, and time, after which an ask seems to be by a wrong clock."""
@@ -172,7 +171,11 @@ def drift(optimizer: Optimizer, outcome: str | None = None) -> Values:
         ``form``; ``half_life`` and ``half_life_interval``, in units of time, None where there is
         none; ``forgetting_rate``; ``time_unit``.
     """
-    found = _with_model(optimizer, "drift").drift(outcome)
+    return estimate(_with_model(optimizer, "drift").drift(outcome))
+
+
+def estimate(found: DriftEstimate) -> Values:
+    """Return how fast an outcome drifts, as :func:`drift` does."""
     interval = found.half_life_interval
     return {
         "form": found.form,

@@ -84,7 +84,7 @@ def run_page(name: str, rows: RunRows, optimizer: Optimizer, refresh: int = 0) -
         values |= {
             "best": calls.outlook(optimizer, slices.best),
             "front": [each.to_row() for each in front],
-            "drift": calls.drift(optimizer),
+            "drift": calls.estimate(drift),
             "importance": slices.importance,
         }
     pictures = {"history": [_svg(plot_history(rows, **drawn))] if rows.trials else []}

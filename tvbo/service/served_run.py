@@ -25,10 +25,10 @@ VALID_UNITS, VALID_TIME = 0.01, timedelta(minutes=1)
 """Units of time, and the time, for which an action chosen ahead is asked for, whichever is less."""
 
 MAX_SHARE = 0.02
-"""Share of the time that goes into choosing anew, while nothing is asked, what is too old."""
+"""Share of the time that goes into choosing again, while nothing is asked, what is too old."""
 
 REFRESH = 30
-"""Seconds after which a page is shown anew."""
+"""Seconds after which a page is shown again."""
 
 
 class ServedRun:
@@ -136,7 +136,7 @@ class ServedRun:
             pause = self._choose_next()
 
     def _choose_next(self) -> float | None:
-        """Choose the next action; return the seconds after which it should be chosen anew."""
+        """Choose the next action; return the seconds after which it should be chosen again."""
         began, seconds = time.perf_counter(), None
         try:
             with self.turn() as optimizer:

@@ -262,17 +262,13 @@ def open_run(
     return optimizer, DatabaseRecord(database, blank, run["changes"], state)
 
 
+@without_collector()
 def restore(connection: Connection, name: str, optimizer: Optimizer, blank: Optimizer) -> str:
     """Have an optimizer take over the rows of a run, and return its state as it is written.
 
     Raises:
         StorageError: if a row is damaged, or the optimizer cannot take it over.
     """
-    with without_collector():
-        return _restore(connection, name, optimizer, blank)
-
-
-def _restore(connection: Connection, name: str, optimizer: Optimizer, blank: Optimizer) -> str:
     run = read_one(connection, name)
     columns = read_trials(connection, name, run, *(trial_table.c[each] for each in RESTORED))
     outcomes = read_outcomes(connection, name, run, columns)

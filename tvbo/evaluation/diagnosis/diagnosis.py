@@ -16,7 +16,8 @@ from tvbo.evaluation.diagnosis.calibration import Calibration, calibration_of
 from tvbo.evaluation.diagnosis.findings import facts, findings
 from tvbo.models.at_bounds import AtBound
 from tvbo.optimizers import Optimizer
-from tvbo.storage import RunRows, StorageError, read_run
+from tvbo.storage import RunRows, read_run
+from tvbo.storage.rows import damaged
 from tvbo.values import shortened
 
 if TYPE_CHECKING:
@@ -169,9 +170,7 @@ def _row_of(rows: RunRows, trial: Mapping[str, Any]) -> dict[str, Any]:
         }
         named = {name: float(value) for name, value in hyperparameters.items() if is_fitted}
     except (KeyError, TypeError, ValueError) as error:
-        raise StorageError(
-            f"Expected a whole run. Got {rows.name}, damaged in the ask of trial {trial['id']}."
-        ) from error
+        raise damaged(rows.name, f"the ask of trial {trial['id']}") from error
     # A name that is forged replaces no column.
     return row | named | row
 
