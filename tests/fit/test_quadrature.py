@@ -55,7 +55,7 @@ def noise_of(posterior: LogPosterior) -> torch.Tensor:
 def log_likelihood(average: EnsembleGP, noise: torch.Tensor) -> torch.Tensor:
     """By each set, at the prior mean that is most likely."""
     X, Y = average.train_inputs[0], average.train_targets
-    covars = average.sets(X, X) + noise.flatten().diag()
+    covars = average.sets.covariances(X, X) + noise.flatten().diag()
     inverses = covars.inverse()
     means = (inverses @ Y).sum(-1, keepdim=True) / inverses.sum((-2, -1)).unsqueeze(-1)
     normal = torch.distributions.MultivariateNormal(means.expand(-1, len(Y)), covars)

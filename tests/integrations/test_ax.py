@@ -265,10 +265,8 @@ def test_a_fold_has_the_hyperparameters_and_its_own_observations():
     model.fit()
     fold = LearnedDriftGP(X[:-1], Y[:-1], None, BOUNDS)
     fold.load_state_dict(model.state_dict())
-    lengthscales = model.fitted.sets.inverse_lengthscales
-    torch.testing.assert_close(
-        fold.fitted.sets.inverse_lengthscales, lengthscales, rtol=1e-12, atol=0
-    )
+    lengthscales = model.fitted.sets.lengthscales
+    torch.testing.assert_close(fold.fitted.sets.lengthscales, lengthscales, rtol=1e-12, atol=0)
     assert torch.equal(fold.fitted.train_inputs[0], X[:-1])
     # The outcome left out is not known to it.
     left_out = fold.posterior(X[-1:]).variance.item()

@@ -177,6 +177,6 @@ def test_a_saved_state_restores_every_observation(make, loaded_over):
 def test_a_state_carries_the_scale_of_the_outcomes():
     X, Y = data(20)
     model, other = standardized(), standardized()
-    other.sets.variance *= 2.0
+    other.sets.variance.mul_(2.0)
     model = model.condition_on_observations(X, Y)
     assert_same(through_file(model, other), model, AHEAD)

@@ -165,7 +165,7 @@ class ShareInside:
         self._weights = model.weights.numpy(force=True)
         # Sets of hyperparameters before columns.
         assert model.sets is not None
-        rates = model.sets.inverse_lengthscales.numpy(force=True)
+        rates = 1 / model.sets.lengthscales.numpy(force=True)
         self._rates = rates[:, None, self._columns]
         self._low, self._high = bounds[:, is_number].numpy(force=True)[:, None, None] * self._rates
         self._at_center = 2 * erf(0.5 * (self._high - self._low))

@@ -27,7 +27,7 @@ from tvbo.fit.drift import (
 from tvbo.kernels import TemporalKernel
 from tvbo.kernels.temporal import MAX_FORGETTING_RATE, MIN_FORGETTING_RATE
 from tvbo.models.at_bounds import AT_BOUND, AtBound
-from tvbo.models.closed_form import HyperparameterSets, in_space, matern, temporal_kernel
+from tvbo.models.closed_form import HyperparameterSets, in_space, matern
 from tvbo.quadratic_model import QuadraticModel
 from tvbo.spaces.observations import Observations
 
@@ -255,8 +255,7 @@ class LogPosterior:
 
     def temporal_kernels(self, theta: Array) -> list[TemporalKernel]:
         """Return the kernel over time."""
-        sets = self.sets(theta[None])
-        return [temporal_kernel(sets.rates[0], sets.is_smooth[0])]
+        return [self.sets(theta[None]).kernels(0)[1]]
 
     def at_bounds(self, theta: Array) -> Iterator[AtBound]:
         """Iterate over the hyperparameters that are at a bound."""

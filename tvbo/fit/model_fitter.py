@@ -27,7 +27,7 @@ from tvbo.fit.log_posterior import DefaultForm, LogPosterior
 from tvbo.kernels.context_action import Structure
 from tvbo.kernels.temporal import check_forgetting_rate, decay_exponent
 from tvbo.models import ContextualGP, TimeVaryingGP
-from tvbo.models.closed_form import EnsembleKernel, HyperparameterSets
+from tvbo.models.closed_form import HyperparameterSets
 from tvbo.models.raw import ScaledMean, times_factor
 from tvbo.models.scale import MIN_NOISE, standardized, standardizer
 from tvbo.quadratic_model import QuadraticModel
@@ -460,7 +460,7 @@ class ModelFitter:
 
 def _dense(sets: HyperparameterSets, observations: Observations) -> TimeVaryingGP:
     """Return the model of standardized observations by the most probable hyperparameters."""
-    over_space, over_time = EnsembleKernel(sets).parts(0)
+    over_space, over_time = sets.kernels(0)
     mean_module = ConstantMean().double()
     mean_module.constant = sets.mean[0]
     model = TimeVaryingGP(

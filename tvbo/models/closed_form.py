@@ -15,7 +15,6 @@ from gpytorch.means import ConstantMean, ZeroMean
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn import Module
 
 from tvbo.kernels import (
     ContextActionKernel,
@@ -42,6 +41,9 @@ the correlation :math:`\kappa` and the slope :math:`-2\, d\kappa / ds`, or None.
 
 MAX_ENTRIES = 2**17
 """Covariances without gradients that are evaluated at once, so that they stay in the cache."""
+
+LARGEST_RATE = 1e150
+"""That of ε = 1 times a lag would overflow."""
 
 LARGEST_LAG = 1e3
 """In units of the memory of a kernel, of which nothing is left long before."""
@@ -232,42 +234,13 @@ class HyperparameterSets:
         columns = zip(*(list(vars(each).values())[2:] for each in parts), strict=True)
         return cls(first.kernel, first.num_actions, *(torch.cat(column) for column in columns))
 
+    @property
+    def parts(self) -> list[slice]:
+        """The columns of each kernel over columns other than time."""
+        n, d = self.num_actions, self.lengthscales.shape[-1]
+        return [slice(n), slice(n, d)] if n < d else [slice(d)]
 
-class EnsembleKernel(Module):
-    r"""Covariances of rows ``[... | time]`` by ``s`` sets of hyperparameters, in closed form.
-
-    An RBF kernel or Matérn-5/2 over all columns but the last, times exponential decay or
-    Matérn-5/2 over the last. All sets are evaluated together, without GPyTorch's kernels, whose
-    overhead is most of the time for up to some hundred observations.
-
-    Args:
-        sets: The sets.
-
-    Attributes:
-        inverse_lengthscales: ``s x d``.
-        variance: Variance of the function, ``s``.
-        form: Name of the form over the columns other than time.
-    """
-
-    inverse_lengthscales: Tensor
-    variance: Tensor
-    _rates: Tensor
-    _is_smooth: Tensor
-    _shares: Tensor
-
-    def __init__(self, sets: HyperparameterSets):
-        super().__init__()
-        self.form = sets.kernel
-        n, d = sets.num_actions, sets.lengthscales.shape[-1]
-        self._parts = [slice(n), slice(n, d)] if n < d else [slice(d)]
-        self.register_buffer("inverse_lengthscales", sets.lengthscales.reciprocal())
-        # That of ε = 1 times a lag would overflow.
-        self.register_buffer("_rates", sets.rates.clamp_max(1e150))
-        self.register_buffer("_is_smooth", sets.is_smooth)
-        self.register_buffer("variance", sets.variance)
-        self.register_buffer("_shares", sets.shares)
-
-    def forward(self, X1: Tensor, X2: Tensor) -> Tensor:
+    def covariances(self, X1: Tensor, X2: Tensor) -> Tensor:
         """Return covariances of rows ``... x q x d`` and ``... x p x d``, ``s x ... x q x p``."""
         covar: Tensor = _Covariances.apply(X1, X2, self)
         return covar
@@ -275,20 +248,24 @@ class EnsembleKernel(Module):
     def with_rows(self, X2: Array) -> Callable[[Array, bool], tuple[Array, Pullback | None]]:
         """Return the covariances with some rows as a function.
 
+        All sets are evaluated together, without GPyTorch's kernels, whose overhead is most of the
+        time for up to some hundred observations.
+
         Args:
-            X2: Rows, ``... x p x d``.
+            X2: Rows ``[... | time]``, ``... x p x d``.
 
         Returns:
             What takes rows ``... x q x d``, and whether derivatives are needed, to covariances as
-            :meth:`forward`, and to what takes derivatives by these to those by the differences of
-            the rows, ``d x ... x q x p``.
+            :meth:`covariances`, and to what takes derivatives by these to those by the differences
+            of the rows, ``d x ... x q x p``.
         """
-        held = self._rates, self._is_smooth, self.variance, self.inverse_lengthscales, self._shares
-        *of_time, inverses, shares = (each.numpy(force=True) for each in held)
+        held = self.rates, self.is_smooth, self.variance, self.lengthscales, self.shares
+        *of_time, lengthscales, shares = (each.numpy(force=True) for each in held)
         ones = (1,) * X2.ndim
         rates, is_smooth, variance = (each.reshape(-1, *ones) for each in of_time)
+        rates = np.minimum(rates, LARGEST_RATE)
         shares = shares.T.reshape(*shares.T.shape, *ones)
-        parts, inverse_squares = self._parts, np.square(inverses)
+        parts, inverse_squares = self.parts, np.square(1 / lengthscales)
         # Columns first, so that what is added up or multiplied lies side by side.
         second = np.ascontiguousarray(np.moveaxis(X2, -1, 0))[..., None, :]
         rows_at_once = max(1, MAX_ENTRIES // max(1, len(rates) * len(X2)))
@@ -303,7 +280,7 @@ class EnsembleKernel(Module):
             differences = first[:-1] - second[:-1]
             squared = np.square(differences)
             squares = [_combined(inverse_squares[:, part], squared[part]) for part in parts]
-            space = in_space(self.form, squares, shares, with_gradients)
+            space = in_space(self.kernel, squares, shares, with_gradients)
             times = first[-1]
             if times.shape[-2] > 1 and (times == times[..., :1, :]).all():
                 times = times[..., :1, :]  # In a search, all rows have the same.
@@ -328,25 +305,29 @@ class EnsembleKernel(Module):
 
         return evaluate
 
-    def parts(self, i: int) -> tuple[Kernel, TemporalKernel]:
+    def kernels(self, i: int) -> tuple[Kernel, TemporalKernel]:
         """Return the kernels over space, of variance 1, and over time by the i-th set."""
-        parts: list[Kernel] = []
-        width = self.inverse_lengthscales.shape[-1]
-        for part in self._parts:
-            made = RBFKernel if self.form == "RBFKernel" else MaternKernel
-            columns = range(width)[part]
-            parts.append(made(ard_num_dims=len(columns), active_dims=[*columns]).double())
-            parts[-1].lengthscale = self.inverse_lengthscales[i, part].reciprocal()
-        over_space = parts[0]
-        if len(parts) > 1:
-            over_space = ContextActionKernel(parts[0], parts[1], "both").double()
-            over_space.outputscales = self._shares[i]
-        return over_space, temporal_kernel(self._rates[i], self._is_smooth[i])
+        over: list[Kernel] = []
+        for part in self.parts:
+            made = RBFKernel if self.kernel == "RBFKernel" else MaternKernel
+            columns = range(self.lengthscales.shape[-1])[part]
+            over.append(made(ard_num_dims=len(columns), active_dims=[*columns]).double())
+            over[-1].lengthscale = self.lengthscales[i, part]
+        over_space = over[0]
+        if len(over) > 1:
+            over_space = ContextActionKernel(over[0], over[1], "both").double()
+            over_space.outputscales = self.shares[i]
+        if self.is_smooth[i]:
+            over_time: TemporalKernel = TemporalMaternKernel(nu=2.5).double()
+            over_time.lengthscale = 5**0.5 / self.rates[i]
+        else:
+            over_time = make_temporal_kernel(-torch.expm1(-2 * self.rates[i]))
+        return over_space, over_time
 
     def member(self, i: int) -> Kernel:
         """Return the kernel by the i-th set, as one of GPyTorch."""
-        over_space, over_time = self.parts(i)
-        time = self.inverse_lengthscales.shape[-1]
+        over_space, over_time = self.kernels(i)
+        time = self.lengthscales.shape[-1]
         kernel = ScaleKernel(over_space * ColumnKernel(over_time, [time])).double()
         kernel.outputscale = self.variance[i]
         return kernel.requires_grad_(False)
@@ -358,22 +339,13 @@ def _combined(weights: Array, values: Array) -> Array:
     return (weights @ values.reshape(len(values), math.prod(shape))).reshape(len(weights), *shape)
 
 
-def temporal_kernel(rate: Tensor, is_smooth: Tensor) -> TemporalKernel:
-    """Return a kernel over time by what :class:`HyperparameterSets` have of it."""
-    if not is_smooth:
-        return make_temporal_kernel(-torch.expm1(-2 * rate))
-    kernel: TemporalMaternKernel = TemporalMaternKernel(nu=2.5).double()
-    kernel.lengthscale = 5**0.5 / rate
-    return kernel
-
-
 class _Covariances(torch.autograd.Function):
-    """Covariances by an :class:`EnsembleKernel`, for PyTorch."""
+    """Covariances by :class:`HyperparameterSets`, for PyTorch."""
 
     @staticmethod
-    def forward(ctx: Any, X1: Tensor, X2: Tensor, kernel: EnsembleKernel) -> Tensor:
+    def forward(ctx: Any, X1: Tensor, X2: Tensor, sets: HyperparameterSets) -> Tensor:
         rows, others = (X.detach().numpy(force=True) for X in (X1, X2))
-        covar, ctx.pullback = kernel.with_rows(others)(rows, any(ctx.needs_input_grad))
+        covar, ctx.pullback = sets.with_rows(others)(rows, any(ctx.needs_input_grad))
         return torch.from_numpy(covar).to(X1.device)
 
     @staticmethod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy, deepcopy
 from typing import Any, NamedTuple, Self, cast
 
@@ -21,7 +21,6 @@ from tvbo.kernels import TemporalDecayKernel, TemporalKernel
 from tvbo.models.closed_form import (
     Array,
     ClosedForm,
-    EnsembleKernel,
     Evaluate,
     HyperparameterSets,
     Pullback,
@@ -64,7 +63,7 @@ class Factor(NamedTuple):
 
     Args:
         X: Rows, ``n x d``.
-        Y: Outcomes, ``n``.
+        Y: Outcomes, ``n``; of a batch ``... x 1 x n``.
         noise: Noise variances, ``s x n``.
         innovations: :math:`L^{-1}` times the outcomes less the prior mean, ``s x n``.
         blocks: The blocks of rows.
@@ -75,6 +74,12 @@ class Factor(NamedTuple):
     noise: Tensor
     innovations: Tensor
     blocks: tuple[Block, ...] = ()
+
+    @classmethod
+    def of(cls, parts: Sequence[Any]) -> Factor:
+        """Return the factor of plain tuples."""
+        X, Y, noise, innovations, blocks = parts
+        return cls(X, Y, noise, innovations, tuple(Block(*block) for block in blocks))
 
     def whiten(self, rows: Any, transposed: bool = False) -> Any:
         """Return ``rows``, ``s x m x n``, times the inverse of the transposed factor.
@@ -113,23 +118,18 @@ class Factor(NamedTuple):
             InputDataError: if the predictive variance of an outcome is numerically zero.
         """
         n = len(self.X)
-        V, prior = self.whiten(covar[..., :n]), covar[..., n:]
-        root = innovation_root(prior - V @ V.mT, noise, prior.diagonal(dim1=-2, dim2=-1))
-        inverse = torch.linalg.solve_triangular(root, torch.eye(len(X)).to(root), upper=False)
-        residual = (Y - mean).unsqueeze(-1) - V @ self.innovations.unsqueeze(-1)
-        innovations = (inverse @ residual).squeeze(-1)
+        V = self.whiten(covar[..., :n])
+        known = mean + (V @ self.innovations.unsqueeze(-1)).squeeze(-1)
+        new, innovations = _new_block(V, covar[..., n:], noise, Y - known)
         blocks = self.blocks
         if blocks and len(X) + blocks[-1].inverse.shape[-1] <= BLOCK:
             blocks, last = blocks[:-1], blocks[-1]
-            start = last.link.shape[-1]
-            link, own = V[..., :start], V[..., start:]
-            p = n - start
-            whole = inverse.new_zeros(len(inverse), p + len(X), p + len(X))
-            whole[:, :p, :p], whole[:, p:, p:] = last.inverse, inverse
-            whole[:, p:, :p] = -inverse @ own @ last.inverse
+            link, own = V[..., : last.start], V[..., last.start :]
+            p = n - last.start
+            whole = V.new_zeros(len(V), p + len(X), p + len(X))
+            whole[:, :p, :p], whole[:, p:, p:] = last.inverse, new.inverse
+            whole[:, p:, :p] = -new.inverse @ own @ last.inverse
             new = Block(torch.cat([last.link, link], dim=-2), whole)
-        else:
-            new = Block(V, inverse)
         return Factor(
             torch.cat([self.X, X]) if self.blocks else X,
             torch.cat([self.Y, Y]),
@@ -144,26 +144,21 @@ class Factor(NamedTuple):
         return torch.cat([self.noise[:, :0], *parts], dim=-1).reciprocal()
 
 
-class Additional(NamedTuple):
-    """Observations of a batch, after those that all its members share.
+def _new_block(V: Tensor, covar: Tensor, noise: Tensor, residual: Tensor) -> tuple[Block, Tensor]:
+    """Return the block of new rows, and their innovations.
 
     Args:
-        batch_shape: Shape of the batch, of which each tensor has what it needs.
-        X: Rows, ``... x q x d``.
-        Y: Outcomes, ``... x 1 x q``.
+        V: Their covariances with the innovations before, ``... x s x q x n``.
+        covar: Their prior covariances, ``... x s x q x q``.
         noise: Noise variances, ``... x s x q``.
-        V: Covariances of the rows with the shared innovations, ``... x s x q x n``.
-        root: Cholesky factor of the covariance given the shared ones, ``... x s x q x q``.
-        innovations: ``... x s x q x 1``.
-    """
+        residual: Outcomes less what was expected of them, ``... x s x q``.
 
-    batch_shape: Size
-    X: Tensor
-    Y: Tensor
-    noise: Tensor
-    V: Tensor
-    root: Tensor
-    innovations: Tensor
+    Raises:
+        InputDataError: if the predictive variance of an outcome is numerically zero.
+    """
+    root = innovation_root(covar - V @ V.mT, noise, covar.diagonal(dim1=-2, dim2=-1))
+    inverse = torch.linalg.solve_triangular(root, torch.eye(root.shape[-1]).to(root), upper=False)
+    return Block(V, inverse), (inverse @ residual.unsqueeze(-1)).squeeze(-1)
 
 
 class EnsembleGP(OneOutputModel):
@@ -202,7 +197,7 @@ class EnsembleGP(OneOutputModel):
 
     Attributes:
         mean_module: Prior mean over rows; None is zero. Of several sets there is none.
-        sets: Kernel by each set in closed form, where they have one; else None.
+        sets: The sets, where the kernel has a closed form; else None.
         weights: Weights of the sets, ``s``, which sum to one.
 
     Example:
@@ -213,7 +208,7 @@ class EnsembleGP(OneOutputModel):
     """
 
     mean_module: Mean | None
-    sets: EnsembleKernel | None
+    sets: HyperparameterSets | None
     weights: Tensor
     _set_noise: Tensor
     _set_mean: Tensor
@@ -281,7 +276,7 @@ class EnsembleGP(OneOutputModel):
         """
         new = cls.__new__(cls)
         OneOutputModel.__init__(new)
-        new.sets, new.mean_module = EnsembleKernel(sets), None
+        new.sets, new.mean_module = sets, None
         weights = sets.log_weights.softmax(dim=0)
         new._start(weights, sets.noise, sets.mean, train_X.shape[-1])
         noise = sets.noise.unsqueeze(-1) if train_Yvar is None else train_Yvar.mT
@@ -315,7 +310,9 @@ class EnsembleGP(OneOutputModel):
             self.register_buffer(name, value)
         none = noise.new_empty(len(noise), 0)
         self._factor = Factor(none[0].view(0, width), none[0], none, none)
-        self._additional: Additional | None = None
+        # Observations of a batch, after those that all its members share: each tensor of them has
+        # the dimensions of the batch that it needs.
+        self._additional: Factor | None = None
 
     @property
     def covar_module(self) -> Kernel:
@@ -326,7 +323,7 @@ class EnsembleGP(OneOutputModel):
     @property
     def batch_shape(self) -> Size:
         """Empty, unless the model was conditioned on a batch."""
-        return Size() if self._additional is None else self._additional.batch_shape
+        return Size() if self._additional is None else self._additional.innovations.shape[:-2]
 
     @property
     def noise_variance(self) -> Tensor:
@@ -450,11 +447,9 @@ class EnsembleGP(OneOutputModel):
             noise = _joined(added.noise, noise, dim=-1)
             new._additional = None
         (V,), mean = new._cross(X)
-        covar = new._prior_covar(X, X)
-        root = innovation_root(covar - V @ V.mT, noise, covar.diagonal(dim1=-2, dim2=-1))
-        unexplained = (Y - new._prior_mean(X) - mean).unsqueeze(-1)
-        innovations = torch.linalg.solve_triangular(root, unexplained, upper=False)
-        new._additional = Additional(shape, X, Y, noise, V, root, innovations)
+        residual = Y - new._prior_mean(X) - mean
+        block, innovations = _new_block(V, new._prior_covar(X, X), noise, residual)
+        new._additional = Factor(X, Y, noise, innovations, (block,))
         return new
 
     def member(self, i: int) -> EnsembleGP:
@@ -467,28 +462,6 @@ class EnsembleGP(OneOutputModel):
         own = tuple(Block(*(part[i : i + 1] for part in block)) for block in blocks)
         new._factor = Factor(X, Y, noise[i : i + 1], innovations[i : i + 1], own)
         return new
-
-    def observed(self) -> tuple[Tensor, ...] | None:
-        """Return what the posterior is given; None with several sets, or if there is a batch.
-
-        Returns:
-            Rows, ``n x d``; outcomes less the prior mean, ``n``; and noise variances, ``n``.
-        """
-        if self.sets is not None or self._additional is not None:
-            return None
-        X, Y, (noise,) = self._factor[:3]
-        residual = Y - self._prior_mean(X)[0] if len(X) > 0 else Y
-        return X, residual, noise
-
-    def solve(self, values: Tensor) -> Tensor:
-        """Return values ``... x n`` times the inverse covariance of the ``n`` outcomes, of one set.
-
-        Without those of a batch.
-        """
-        *batch, n = values.shape
-        whitened = self._factor.whiten(values.reshape(1, Size(batch).numel(), n))
-        solved: Tensor = self._factor.whiten(whitened, transposed=True).view_as(values)
-        return solved
 
     def one_step_ahead(self) -> tuple[Tensor, Tensor]:
         r"""Return what is predicted of each outcome by those before it.
@@ -508,27 +481,25 @@ class EnsembleGP(OneOutputModel):
         return mean, self.weights @ (deviations.square() + (means - mean).square())
 
     def get_extra_state(self) -> dict[str, Any]:
-        """Return the observations and the factors, for ``state_dict``."""
-        form = None if self.sets is None else self.sets.form
-        added = None if self._additional is None else tuple(self._additional)
-        blocks = [tuple(block) for block in self._factor.blocks]
-        return {"form": form, "factor": (*self._factor[:4], blocks), "additional": added}
+        """Return the sets, the observations and the factors, for ``state_dict``."""
+        sets = None if self.sets is None else vars(self.sets)
+        return {"sets": sets, "held": _plain(self._factor), "additional": _plain(self._additional)}
 
     def set_extra_state(self, state: Mapping[str, Any]) -> None:
-        """Restore the observations and the factors.
+        """Restore the sets, the observations and the factors.
 
         Raises:
             RuntimeError: if it is the state of another kind of model, or of rows of another width.
         """
-        form = None if self.sets is None else self.sets.form
-        if set(state) != {"form", "factor", "additional"} or state["form"] != form:
-            raise RuntimeError(f"Expected the state of an EnsembleGP, {form}. Got {state}.")
-        (X, Y, noise, innovations, blocks), added = state["factor"], state["additional"]
-        if self.width not in (0, X.shape[-1]):
-            raise RuntimeError(f"Expected rows of {self.width} columns. Got {X.shape[-1]}.")
-        blocks = tuple(Block(*block) for block in blocks)
-        self._factor = Factor(X, Y, noise, innovations, blocks)
-        self._additional = None if added is None else Additional(*added)
+        sets = state.get("sets")
+        if set(state) != {"sets", "held", "additional"} or (sets is None) != (self.sets is None):
+            raise RuntimeError(f"Expected the state of an EnsembleGP of this kind. Got {state}.")
+        width = state["held"][0].shape[-1]
+        if self.width not in (0, width):
+            raise RuntimeError(f"Expected rows of {self.width} columns. Got {width}.")
+        self.sets = None if sets is None else HyperparameterSets(**sets)
+        self._factor = Factor.of(state["held"])
+        self._additional = None if (added := state["additional"]) is None else Factor.of(added)
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
@@ -581,7 +552,7 @@ class EnsembleGP(OneOutputModel):
             X1, X2 = (X.expand(*shape, *X.shape[-2:]) for X in (X1, X2))
         covar: Tensor
         if self.sets is not None:
-            covar = self.sets(X1, X2)
+            covar = self.sets.covariances(X1, X2)
         elif 0 in (X1.shape[-2], X2.shape[-2]):
             # Not every kernel takes an input without rows.
             covar = X1.new_zeros(1, *X1.shape[:-1], X2.shape[-2])
@@ -597,7 +568,7 @@ class EnsembleGP(OneOutputModel):
         """Return prior variances of rows ``... x q x d`` by each set, ``... x s x q``."""
         variance: Tensor
         if self.sets is not None:
-            variance = self.sets.variance.unsqueeze(-1)
+            variance = self.sets.variance.to(X).unsqueeze(-1)
             return variance.expand(*X.shape[:-2], -1, X.shape[-2])
         variance = to_dense(self.covar_module(X, diag=True))
         return variance.unsqueeze(-2)
@@ -627,9 +598,9 @@ class EnsembleGP(OneOutputModel):
         V = V.view(*shape, len(factor.X)).movedim(0, -3)
         if added is None:
             return (V,), mean
-        covar = self._prior_covar(added.X, X) - added.V @ V.mT
-        own = torch.linalg.solve_triangular(added.root, covar, upper=False).mT
-        return (V, own), mean + (own @ added.innovations).squeeze(-1)
+        (block,) = added.blocks
+        own = (self._prior_covar(X, added.X) - V @ block.link.mT) @ block.inverse.mT
+        return (V, own), mean + (own @ added.innovations.unsqueeze(-1)).squeeze(-1)
 
     def _joint(self, X: Tensor) -> tuple[Tensor, Tensor]:
         X = self._checked(X)
@@ -694,6 +665,11 @@ def _joined(first: Tensor, second: Tensor, dim: int) -> Tensor:
     shape = torch.broadcast_shapes(first.shape[:-2], second.shape[:-2])
     parts = [each.expand(*shape, *each.shape[-2:]) for each in (first, second)]
     return torch.cat(parts, dim=dim)
+
+
+def _plain(factor: Factor | None) -> tuple[Any, ...] | None:
+    """Return a factor as plain tuples, the only ones that PyTorch loads."""
+    return factor and (*factor[:4], tuple(tuple(block) for block in factor.blocks))
 
 
 def _mapped(value: Any, fn: Callable[[Tensor], Any]) -> Any:

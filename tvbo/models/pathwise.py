@@ -159,18 +159,18 @@ def _posterior_paths(
 ) -> SamplePath:
     if model.sets is not None:
         return _averaged_paths(model, sample_shape)
-    observed = model.observed()
-    if observed is None:
+    if model._additional is not None:
         raise UnsupportedError(
             "Expected an exact posterior without a batch. Got "
             f"{type(model).__name__}, batch_shape={tuple(model.batch_shape)}."
         )
-    X, residual, noise = observed
+    factor = model._factor
     prior = prior_sampler(model=model, sample_shape=sample_shape)
-    drawn: Tensor = prior(X) - model._prior_mean(X)[0]
-    drawn = drawn + noise.sqrt() * torch.randn_like(drawn)
-    weight = model.solve(residual - drawn)
-    update = GeneralizedLinearPath(KernelEvaluationMap(model.covar_module, X), weight)
+    drawn: Tensor = prior(factor.X)
+    residual = factor.Y - drawn - factor.noise[0].sqrt() * torch.randn_like(drawn)
+    whitened = factor.whiten(residual.view(1, sample_shape.numel(), len(factor.Y)))
+    weight = factor.whiten(whitened, transposed=True).view_as(drawn)
+    update = GeneralizedLinearPath(KernelEvaluationMap(model.covar_module, factor.X), weight)
     return MatheronPath(prior, update)
 
 
