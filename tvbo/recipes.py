@@ -40,6 +40,7 @@ from tvbo.spaces.labels import TimeScale
 from tvbo.spaces.parameters import Category
 from tvbo.spaces.row_index import action_context_rows
 from tvbo.spaces.search_space import Outside, SearchSpace, Space, make_search_space
+from tvbo.spaces.step_limit import Step, StepLimit
 from tvbo.values import Table, did_you_mean
 
 __all__ = [
@@ -181,6 +182,14 @@ class GPOptions(LoopOptions, total=False):
         failures: ``"learn"``, which None is: trials that fail or expire tell where others probably
             would, and what probably fails is asked for less. ``"ignore"``: they tell nothing.
             ``"nan"``: as ``"learn"``, and a trial that is told NaN fails.
+        duration: How long an evaluation takes: in units of time, or with ``time_unit`` also as
+            text such as ``"10min"``. Actions are chosen for its end, when outcomes are measured, as
+            ``ask(duration=...)`` describes. None is 0.
+        max_step: Longest step of a parameter from the newest trial, asked or attached, to the next:
+            one number for all, one for each, or by name of those that have a limit; in units of the
+            parameter, also on a logarithmic scale. It holds for what is asked, space-filling
+            actions included, not for what is recommended. None is no limit.
+        max_rate: Longest step in a unit of time, likewise. With both, either holds.
 
     Raises:
         ValueError: if both ``acquisition`` and ``beta`` are given; if a name stands for two
@@ -203,6 +212,9 @@ class GPOptions(LoopOptions, total=False):
     constraints: Limits | None
     min_feasibility: float | None
     failures: Failures | None
+    duration: float | str | None
+    max_step: Step | None
+    max_rate: Step | None
 
 
 class ContextualGPOptions(GPOptions, total=False):
@@ -625,6 +637,8 @@ def _build(
         time_scale=_time_scale(given),
         failures=given.get("failures", "learn"),
         settings=Settings(recipe, all_given),
+        duration=given.get("duration", 0.0),
+        step_limit=StepLimit.of(search_space, given.get("max_step"), given.get("max_rate")),
     )
 
 

@@ -59,7 +59,7 @@ def test_what_is_not_answered_is_asked_again_with_the_same_key(server):
     assert server.seen[-1] == (
         "/runs/oven/tell",
         "Bearer secret",
-        {"trial": 5, "outcome": 0.5, "variance": None},
+        {"trial": 5, "outcome": 0.5, "variance": None, "t": None},
     )
 
 

@@ -110,7 +110,7 @@ class ThompsonSampling:
             path = draw_path(model, generator)
             share = None
             if self.edge_correction and isinstance(model, EnsembleGP) and model.is_closed_form:
-                share = ShareInside(model, search_space)
+                share = ShareInside(model, search_space.whole)
             return DrawnFunction(model, path, scale, self.num_candidates, share)
         if isinstance(search_space, FiniteSpace):
             candidates = search_space.row_index

@@ -53,9 +53,12 @@ class UCB:
     def __call__(self, model: Model, ask_context: AskContext) -> AcquisitionFunction:
         """Return the acquisition function for this round."""
         beta, space = self.beta(ask_context.round), ask_context.search_space
-        is_searched = isinstance(space, Box | MixedSpace)
-        if is_searched and isinstance(model, EnsembleGP) and model.is_closed_form:
-            return EdgeCorrectedUCB(model, beta, space if self.edge_correction else None)
+        if (
+            isinstance(space, Box | MixedSpace)
+            and isinstance(model, EnsembleGP)
+            and model.is_closed_form
+        ):
+            return EdgeCorrectedUCB(model, beta, space.whole if self.edge_correction else None)
         if isinstance(space, FiniteSpace) and isinstance(model, StreamingGP):
             choices = space.row_index.choices
             if model.now <= ask_context.t and not model.batch_shape:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from tvbo.cli.app import Run, console, note, short, without_password
-from tvbo.cli.options import As, Context, Space, Time, Wait, context_of, opened, outcome_of
+from tvbo.cli.options import As, Context, Space, Time, Wait, context_of, opened, outcome_of, span_of
 from tvbo.cli.space_file import SpaceError, optimizer_of, read_text
 from tvbo.service import calls
 
@@ -58,13 +58,18 @@ def ask(
     force: Annotated[
         bool, typer.Option("--force", help="Ask also at a time far ahead of the trials so far.")
     ] = False,
+    duration: Annotated[
+        str | None,
+        typer.Option(help="How long the evaluation takes, in units of t or such as 10min."),
+    ] = None,
     space: Space = None,
     wait: Wait = 60.0,
     as_json: As = False,
 ) -> None:
     """Ask for the next trial."""
     with opened(run, wait, space) as optimizer:
-        trial = calls.ask(optimizer, t, context_of(optimizer, context), key, force)
+        length = None if duration is None else span_of(optimizer, duration)
+        trial = calls.ask(optimizer, t, context_of(optimizer, context), key, force, length)
     if as_json:
         typer.echo(json.dumps(trial))
         return
@@ -83,11 +88,14 @@ def tell(
     variance: Annotated[
         float | None, typer.Option(help="Variance of its noise, where known.")
     ] = None,
+    t: Annotated[
+        str | None, typer.Option("--t", help="When it was measured, if not at the trial's time.")
+    ] = None,
     wait: Wait = 60.0,
 ) -> None:
     """Tell the outcome of a trial; a negative one after --."""
     with opened(run, wait) as optimizer:
-        calls.tell(optimizer, trial, outcome_of(optimizer, outcome), variance)
+        calls.tell(optimizer, trial, outcome_of(optimizer, outcome), variance, t)
     console.print(f"told trial {trial}: {' '.join(outcome)}", highlight=False)
 
 

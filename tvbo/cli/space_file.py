@@ -21,6 +21,7 @@ LIMITS = {"lower": "lower", "upper": "upper", "min": "lower", "max": "upper"}
 OPTIONS = (
     *("minimize", "time_unit", "time_zone", "objectives", "min_feasibility"),
     *("forgetting_rate", "noise_variance", "beta", "initial"),
+    *("duration", "max_step", "max_rate"),
 )
 FORM = {
     "": ("version", "parameters", "contexts", "constraints", "seed", *OPTIONS),

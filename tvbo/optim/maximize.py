@@ -215,7 +215,8 @@ def _over_mixed(
     discrete: dict[int, list[float]] = {}
     categories: dict[int, list[float]] = {}
     for i, part in enumerate(varying):
-        if (values := part.searched_values) is not None:
+        # An integer within a step of the newest trial may have one value.
+        if (values := part.searched_values) is not None and len(values) > 1:
             shares = ((torch.tensor(values) - low[i]) / (high[i] - low[i])).tolist()
             (categories if part.width > 1 else discrete)[i] = shares
     with torch.no_grad():

@@ -38,6 +38,7 @@ from tvbo.spaces import FiniteSpace, InputLayout
 from tvbo.spaces.labels import Context, Labels, Outcome, Time, TimeScale
 from tvbo.spaces.observations import Observations
 from tvbo.spaces.search_space import SearchSpace
+from tvbo.spaces.step_limit import StepLimit
 from tvbo.terminal import html_table
 from tvbo.trial import Ending, Trial, TrialError, TrialLog
 from tvbo.values import Named, Table, column, is_any_nan, shortened
@@ -79,6 +80,8 @@ class Optimizer(ABC):
         time_scale: The unit of timestamps; None where times are numbers.
         outcome_names: Names of the outcomes; empty for one without a name.
         settings: The recipe that built it; None where it was built by hand.
+        duration: How long an evaluation takes unless an ask says otherwise, as of :meth:`ask`.
+        step_limit: How far an action may be from that of the newest trial; None: anywhere.
 
     Attributes:
         seed: Seed of every random choice; it may be set before the first ask.
@@ -111,6 +114,8 @@ class Optimizer(ABC):
         time_scale: TimeScale | None = None,
         outcome_names: Sequence[str] = (),
         settings: Settings | None = None,
+        duration: float | timedelta | str = 0.0,
+        step_limit: StepLimit | None = None,
     ):
         num_contexts = 0 if contexts is None else contexts.dim
         self.search_space = search_space
@@ -125,15 +130,19 @@ class Optimizer(ABC):
         # What each outcome is multiplied by, so that larger is better, ``m``.
         self._signs = torch.tensor([-1.0 if minimize else 1.0], dtype=torch.float64)
         self.time_scale = time_scale
+        self.step_limit = step_limit
         names = None if contexts is None else contexts.parameters
         self.labels = Labels(search_space.parameters, names, time_scale, tuple(outcome_names))
+        self.duration = self._span_of(duration)
         self.trial_log = TrialLog()
         self._open: dict[int, Trial] = {}
         self._num_trials = 0
         self._num_asked = 0
         # Numbers of the trials asked with a key of the caller's, or those that were skipped.
         self._by_key: dict[str, int | Trial] = {}
-        # Times of the open trials that were asked for, by number.
+        # The newest trial that was not skipped.
+        self._newest_opened: Trial | None = None
+        # Times at which the open trials were asked for, by number.
         self._asked_at: dict[int, float] = {}
         # Time and number of the newest trial whose outcome was observed.
         self._newest_observed: tuple[float, int] = (-math.inf, 0)
@@ -184,6 +193,7 @@ class Optimizer(ABC):
         context: Context | None = None,
         key: str | None = None,
         *,
+        duration: float | timedelta | str | None = None,
         q: None = None,
         choices: Table | None = None,
     ) -> Trial: ...
@@ -195,6 +205,7 @@ class Optimizer(ABC):
         context: Context | None = None,
         key: str | None = None,
         *,
+        duration: float | timedelta | str | None = None,
         q: int,
         choices: Table | None = None,
     ) -> tuple[Trial, ...]: ...
@@ -205,6 +216,7 @@ class Optimizer(ABC):
         context: Context | None = None,
         key: str | None = None,
         *,
+        duration: float | timedelta | str | None = None,
         q: int | None = None,
         choices: Table | None = None,
     ) -> Trial | tuple[Trial, ...]:
@@ -219,6 +231,11 @@ class Optimizer(ABC):
             key: A key of the caller's own, such as the number of a request: asked again with it,
                 since an answer was lost, the optimizer returns the same trial and asks for no new
                 one. None: each ask is a new one.
+            duration: How long the evaluation takes, in units of time, or where times are timestamps
+                also a ``timedelta`` or text such as ``"10min"``. The action is chosen for its end,
+                when the outcome is measured, and that is the time of the trial. Of an outcome that
+                is a mean over the evaluation, give the half of it. None is the ``duration`` of the
+                recipe, 0 unless it is given.
             q: Number of actions of a batch, which is one round; None asks for one action. Those of
                 a Monte Carlo acquisition of BoTorch are chosen jointly; for others each action
                 counts as pending when the next one is chosen.
@@ -233,6 +250,7 @@ class Optimizer(ABC):
 
         Raises:
             InputDataError: if ``t`` is not finite, or lies before an open ask or an outcome;
+                ``duration`` is negative; no choice is within a step of the newest trial;
                 ``context`` is not finite or none of those declared; a row of ``choices`` is no
                 action; ``q`` is not a whole number of at least 1, or comes with a key.
             BotorchTensorDimensionError: if ``context`` has the wrong size, is missing, or none was
@@ -240,7 +258,8 @@ class Optimizer(ABC):
             TrialError: if the trial of this key has ended, was asked in another context, or is none
                 of the choices.
             UnsupportedError: if ``q`` or ``choices`` are given to a rule that chooses one action
-                among all, or a batch is asked of one for which pending trials do not count.
+                among all, or a batch is asked of one for which pending trials do not count, or
+                whose steps are limited.
         """
         with self._change("ask"):
             one_of_all = q is None and choices is None
@@ -248,17 +267,24 @@ class Optimizer(ABC):
             if key is not None and (known := self._asked_with(key, context, request)) is not None:
                 return known
             self._check_can_ask()
-            t = self._time_to_ask(t)
-            trials = self._ask_for(request, t, self._check_context(context), key)
+            now = self._time_to_ask(t)
+            t = self._end_of(now, duration)
+            trials = self._ask_for(request, now, t, self._check_context(context), key)
             return trials[0] if q is None else trials
 
     def _ask_for(
-        self, request: Request | None, t: float, context: Tensor | None, key: str | None
+        self,
+        request: Request | None,
+        now: float,
+        t: float,
+        context: Tensor | None,
+        key: str | None,
     ) -> tuple[Trial, ...]:
-        """Choose actions and open their trials."""
-        round_number, space, q = self._num_asked + 1, self.search_space, 1
-        if request is not None:
-            space, q = self._space_of(request.choices), request.q or 1
+        """Choose actions at the present for some time, and open their trials."""
+        round_number, q = self._num_asked + 1, 1 if request is None else request.q or 1
+        space = self._within_reach(
+            self._space_of(None if request is None else request.choices), now
+        )
         trials: list[Trial] = []
         began = perf_counter()
         try:
@@ -276,13 +302,13 @@ class Optimizer(ABC):
                     )
                     new.append(self._judge(trial))
                 self._num_asked = round_number
-                asked = [self._ask_event(trial, perf_counter() - began) for trial in new]
+                asked = [self._ask_event(trial, now, perf_counter() - began) for trial in new]
                 self._add(*self._refits(), *asked)
                 for trial in new:
                     if key is not None:
                         self._by_key[key] = trial if trial.skipped else trial.id
                     if not trial.skipped:
-                        self._asked_at[trial.id] = t
+                        self._asked_at[trial.id] = now
                         self._open_trial(trial)
                 trials += new
         except BaseException:
@@ -316,15 +342,16 @@ class Optimizer(ABC):
         with self._one_call("prepare"):
             self._check_can_ask()
             now, here = self._time_to_ask(t), self._check_context(context)
-            until, ahead = now + self.labels.span(valid_for), deepcopy(self)
-            moment = self._moment(here)
+            end = self._end_of(now, None)
+            until, ahead = end + self.labels.span(valid_for), deepcopy(self)
+            space, moment = self._within_reach(self.search_space, now), self._moment(here)
 
         def choose() -> None:
             ahead._start_ask(ahead._num_trials + 1)
-            X = ahead._choose(ahead.search_space, 1, now, here)
+            X = ahead._choose(space, 1, end, here)
             # What a record has of it is made as well, most of which the models keep.
-            ahead._predicted(Trial(ahead._num_trials + 1, X, now, here, labels=ahead.labels))
-            self._prepared = (now, until, moment), ahead, X
+            ahead._predicted(Trial(ahead._num_trials + 1, X, end, here, labels=ahead.labels))
+            self._prepared = (end, until, moment), ahead, X
 
         return choose
 
@@ -344,7 +371,7 @@ class Optimizer(ABC):
         vars(self).update(ahead.__getstate__())
         return X
 
-    def _ask_event(self, trial: Trial, seconds: float) -> Event:
+    def _ask_event(self, trial: Trial, now: float, seconds: float) -> Event:
         """Return the event of an ask, with what a record of it has."""
         if self._record is None:
             return Event("ask", trial)
@@ -354,6 +381,7 @@ class Optimizer(ABC):
             "ask",
             trial,
             round=self._num_asked,
+            asked=now,
             reason=reason,
             dropped=self._dropped(),
             predicted=predicted,
@@ -420,7 +448,13 @@ class Optimizer(ABC):
                 rows.append((trial, Y, Yvar))
             return self._tell_together(rows)
 
-    def tell(self, trial: Trial | int, Y: Outcome, Yvar: Outcome | None = None) -> None:
+    def tell(
+        self,
+        trial: Trial | int,
+        Y: Outcome,
+        Yvar: Outcome | None = None,
+        t: Time | None = None,
+    ) -> None:
         """Record the outcome of a trial.
 
         Args:
@@ -428,27 +462,29 @@ class Optimizer(ABC):
             Y: Its outcome, one number; larger is better, unless the optimizer minimizes. Of
                 several outcomes all, by name or in their order.
             Yvar: Variance of the noise in ``Y``, where known.
+            t: When it was measured, if not at the time of the trial, before or after it.
 
         Raises:
             TrialError: if the trial is unknown, was skipped, has an outcome already, failed or
                 expired.
-            InputDataError: if ``Y`` or ``Yvar`` is not finite, except for a NaN where the trial is
-                said to fail by it (``failures="nan"``), or ``Y`` is beyond 1e30 or ``Yvar``
-                beyond 1e60, or negative. Nothing changes, and the trial stays open.
+            InputDataError: if ``Y``, ``Yvar`` or ``t`` is not finite, except for a NaN where the
+                trial is said to fail by it (``failures="nan"``), or ``Y`` is beyond 1e30 or
+                ``Yvar`` beyond 1e60, or negative. Nothing changes, and the trial stays open.
             BotorchTensorDimensionError: if ``Y`` or ``Yvar`` is not one number for each outcome.
         """
         with self._change("tell"):
             trial = self._find(trial)
             if self.failures == "nan" and is_any_nan(Y):
                 return self.fail(trial, f"its outcome is {Y}")
-            observation = self._observation(trial, Y, Yvar)
+            measured = None if t is None else float(self._number(t))
+            observation = self._observation(trial, Y, Yvar, measured)
             self._check_outcome(trial, observation)
             # In the caller's units.
             values = tuple((self._signs * observation.Y).flatten().tolist())
             noise = () if observation.Yvar is None else tuple(observation.Yvar.flatten().tolist())
             self._learn(trial, observation)
-            self._note_outcome(trial)
-            self._add(Event("tell", trial, Y=values, Yvar=noise))
+            self._note_outcome(trial, trial.t if measured is None else measured)
+            self._add(Event("tell", trial, measured=measured, Y=values, Yvar=noise))
 
     def tell_frame(
         self,
@@ -694,7 +730,7 @@ class Optimizer(ABC):
 
     def _open_trial(self, trial: Trial) -> None:
         """Take a trial as open."""
-        self._open[trial.id] = trial
+        self._open[trial.id] = self._newest_opened = trial
 
     def _refits(self) -> list[Event]:
         """Return the hyperparameters fitted in this ask, as events."""
@@ -758,7 +794,7 @@ class Optimizer(ABC):
             ]
             self.trial_log.num_told = len(trials) - len(one_by_one)
             self._by_key = {each.key: each.id for each in trials if each.key is not None}
-            told = ((each.t, each.id) for each in trials if each.Y)
+            told = ((each.observed_at, each.id) for each in trials if each.Y)
             self._newest_observed = max(told, default=self._newest_observed)
         for recorded, ends in in_order(one_by_one):
             if ends:
@@ -767,6 +803,8 @@ class Optimizer(ABC):
                 self._restore_start(recorded, is_loaded)
         self._num_trials = len(trials)
         self._num_asked = max((each.round or 0 for each in trials), default=0)
+        opened = [each for each in trials if each.state != "skipped"]
+        self._newest_opened = trial_of(opened[-1], self.labels) if opened else None
 
     def _restore_start(self, recorded: RecordedTrial, is_loaded: bool) -> None:
         """Open a trial of a record; that of an ended one is loaded already where all are."""
@@ -783,7 +821,7 @@ class Optimizer(ABC):
                 self._start_ask(number)
             self._num_asked = recorded.round
             if not is_skipped:
-                self._asked_at[number] = recorded.t
+                self._asked_at[number] = recorded.t if recorded.asked is None else recorded.asked
         if not is_skipped and not (is_loaded and recorded.ended is not None):
             self._open_trial(trial_of(recorded, self.labels))
 
@@ -792,8 +830,9 @@ class Optimizer(ABC):
         trial = None if is_loaded else self._open[recorded.id]
         if recorded.state == "told":
             if trial is not None:
-                self._learn(trial, self._observation(trial, recorded.Y, recorded.Yvar or None))
-            self._note_outcome(trial or recorded)
+                given = recorded.Y, recorded.Yvar or None, recorded.measured
+                self._learn(trial, self._observation(trial, *given))
+            self._note_outcome(trial or recorded, recorded.observed_at)
         else:
             ending: Ending = "failed" if recorded.state == "failed" else "expired"
             trial = trial or trial_of(recorded, self.labels)
@@ -838,11 +877,11 @@ class Optimizer(ABC):
         self._add(Event(call, trial, reason=reason))
         return trial
 
-    def _note_outcome(self, trial: Trial | RecordedTrial) -> None:
-        """Close a trial whose outcome was learned."""
+    def _note_outcome(self, trial: Trial | RecordedTrial, measured: float) -> None:
+        """Close a trial whose outcome, measured at a time, was learned."""
         self._open.pop(trial.id, None)
         self._asked_at.pop(trial.id, None)
-        self._newest_observed = max(self._newest_observed, (trial.t, trial.id))
+        self._newest_observed = max(self._newest_observed, (measured, trial.id))
         self.trial_log.num_told += 1
         self._failing = []
 
@@ -936,6 +975,11 @@ class Optimizer(ABC):
                 raise InputDataError(
                     f"Expected either q or a key, of one trial. Got {shortened(repr(key))}."
                 )
+            if q > 1 and self.step_limit is not None:
+                raise UnsupportedError(
+                    f"Expected one action at a time, a step from the one before. Got q={q} beside "
+                    "max_step or max_rate."
+                )
             if q > 1 and self.repeats_open_trials and not self._chooses_jointly:
                 raise UnsupportedError(
                     f"Expected pending trials that count, in a batch of {q}: otherwise all of its "
@@ -998,14 +1042,36 @@ class Optimizer(ABC):
             )
         return now
 
-    def _observation(self, trial: Trial, Y: Outcome, Yvar: Outcome | None) -> Observations:
-        """Return an outcome as the model sees it."""
-        noise = None if Yvar is None else self.labels.outcome("Yvar", Yvar)
-        return Observations(self._row(trial), self._signs * self.labels.outcome("Y", Y), noise)
+    def _end_of(self, now: float, duration: float | timedelta | str | None) -> float:
+        """Return when an evaluation that begins now is at its end."""
+        span = self.duration if duration is None else self._span_of(duration)
+        return self.labels.later(now, span)
 
-    def _row(self, trial: Trial) -> Tensor:
-        """Return the row of a trial, ``1 x d``."""
-        return self.layout.rows(trial.X, trial.t, trial.context)
+    def _span_of(self, duration: float | timedelta | str) -> float:
+        """Return a checked duration in units of time."""
+        span = self.labels.span(duration)
+        if not 0 <= span < math.inf:
+            raise InputDataError(f"Expected a duration of at least 0. Got {duration!r}.")
+        return span
+
+    def _within_reach(self, search_space: SearchSpace, now: float) -> SearchSpace:
+        """Return the actions of a set within a step of the newest trial."""
+        if self.step_limit is None or self._newest_opened is None:
+            return search_space
+        newest = self._newest_opened
+        return self.step_limit.reach(search_space, newest.X, now - newest.t)
+
+    def _observation(
+        self, trial: Trial, Y: Outcome, Yvar: Outcome | None, measured: float | None = None
+    ) -> Observations:
+        """Return an outcome as the model sees it, measured at the time of its trial or another."""
+        noise = None if Yvar is None else self.labels.outcome("Yvar", Yvar)
+        row = self._row(trial, measured)
+        return Observations(row, self._signs * self.labels.outcome("Y", Y), noise)
+
+    def _row(self, trial: Trial, t: float | None = None) -> Tensor:
+        """Return the row of a trial at its time, or another, ``1 x d``."""
+        return self.layout.rows(trial.X, trial.t if t is None else t, trial.context)
 
     # One call at a time, and its record.
 

@@ -28,6 +28,8 @@ class Event:
         kind: What was done.
         trial: The trial; None for a refit.
         round: Of an ask, the number of the round, in which the trials of a batch are together.
+        asked: Of an ask, the time at which it was made.
+        measured: The time at which the outcomes were measured, if it is another than the trial's.
         Y: The outcomes observed, ``m`` numbers in the caller's units.
         Yvar: Variances of their noise, if they are known.
         reason: Why a trial failed or expired, or why its outcome is not wanted.
@@ -41,6 +43,8 @@ class Event:
     kind: Kind
     trial: Trial | None = None
     round: int = 0
+    asked: float | None = None
+    measured: float | None = None
     Y: tuple[float, ...] = ()
     Yvar: tuple[float, ...] = ()
     reason: str = ""
@@ -75,6 +79,8 @@ class RecordedTrial(NamedTuple):
         id: Its number.
         round: Number of the round in which it was asked for; None where it was attached.
         t: Its time.
+        asked: When it was asked for; None where it was attached.
+        measured: When its outcomes were measured; None if that was at its time.
         X: The action, ``d`` numbers.
         context: The context, ``c`` numbers; None without.
         key: The caller's key; None without.
@@ -93,6 +99,8 @@ class RecordedTrial(NamedTuple):
     id: int
     round: int | None
     t: float
+    asked: float | None
+    measured: float | None
     X: Sequence[float]
     context: Sequence[float] | None
     key: str | None
@@ -106,6 +114,11 @@ class RecordedTrial(NamedTuple):
     dropped: Sequence[Sequence[int]]
     Y: Sequence[float]
     Yvar: Sequence[float]
+
+    @property
+    def observed_at(self) -> float:
+        """Time of its observation."""
+        return self.t if self.measured is None else self.measured
 
 
 def trial_of(recorded: RecordedTrial, labels: Labels) -> Trial:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -38,6 +39,7 @@ from tvbo.spaces import AskContext, FiniteSpace, InputLayout
 from tvbo.spaces.labels import OUTCOME, Context, Time, TimeScale
 from tvbo.spaces.observations import Observations
 from tvbo.spaces.search_space import SearchSpace
+from tvbo.spaces.step_limit import StepLimit
 from tvbo.threads import threads_for
 from tvbo.trial import Trial
 from tvbo.values import Table
@@ -97,7 +99,7 @@ class GPOptimizer(Optimizer):
         time_scale: The unit of timestamps; None where times are numbers.
         failures: ``"learn"``, the default, or ``"ignore"``: whether trials that fail or expire tell
             where others would; or ``"nan"``: they do, and a trial whose outcome is NaN fails.
-        settings: As of :class:`Optimizer`.
+        settings, duration, step_limit: As of :class:`Optimizer`.
 
     Attributes:
         outcome_models: The model of each outcome.
@@ -125,6 +127,8 @@ class GPOptimizer(Optimizer):
         time_scale: TimeScale | None = None,
         failures: Failures = "learn",
         settings: Settings | None = None,
+        duration: float | timedelta | str = 0.0,
+        step_limit: StepLimit | None = None,
     ):
         self.goals = Goals.of() if goals is None else goals
         names = self.goals.names
@@ -141,6 +145,8 @@ class GPOptimizer(Optimizer):
             time_scale=time_scale,
             outcome_names=() if names == (OUTCOME,) else names,
             settings=settings,
+            duration=duration,
+            step_limit=step_limit,
         )
         self._signs = self.goals.signs
         if pending is not None and not isinstance(pending, Pending):
@@ -619,7 +625,7 @@ class GPOptimizer(Optimizer):
             raise ValueError(f"Expected fewer starts. Got {state['num_drawn']}.")
         self._space_filling.num_drawn = state["num_drawn"]
         ended = sorted((each for each in trials if each.ended), key=attrgetter("ended"))
-        newest = max((each.t for each in ended if each.Y), default=-math.inf)
+        newest = max((each.observed_at for each in ended if each.Y), default=-math.inf)
         known = [each for each in ended if each.Y and each.informative]
         for place, model in enumerate(self.outcome_models):
             asks = [
@@ -646,7 +652,7 @@ class GPOptimizer(Optimizer):
     def _rows_of(self, trials: Sequence[RecordedTrial]) -> Tensor:
         """Return the rows of trials, ``n x d``."""
         rows = [
-            (*each.X, *(each.context or () if self.layout.num_contexts else ()), each.t)
+            (*each.X, *(each.context or () if self.layout.num_contexts else ()), each.observed_at)
             for each in trials
         ]
         return torch.tensor(rows, dtype=torch.float64).view(-1, self.layout.num_columns)

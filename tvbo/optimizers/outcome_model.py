@@ -229,7 +229,8 @@ class OutcomeModel:
         # What may refuse the outcome comes first, what takes it in last.
         observations = self.observations.append(observation) if trial.informative else None
         prediction = self._predictions.get(trial.id)
-        if prediction is not None:
+        # Measured at another time, the outcome is another than was predicted.
+        if prediction is not None and prediction.t == observation.X[0, -1]:
             if observation.Yvar is not None:
                 prediction = replace(prediction, noise_variance=observation.Yvar.item())
             self.retention.observe_outcome(prediction, observation.Y.item())

@@ -66,12 +66,14 @@ class _At(_Values):
 class _Ask(_At):
     key: str | None = None
     force: bool = False
+    duration: float | str | None = None
 
 
 class _Tell(_Values):
     trial: int
     outcome: Outcome
     variance: Outcome | None = None
+    t: Time = None
 
 
 class _Fail(_Values):

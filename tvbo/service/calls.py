@@ -35,6 +35,7 @@ def ask(
     context: Any = None,
     key: str | None = None,
     force: bool = False,
+    duration: float | str | None = None,
 ) -> Values:
     """Ask for the next trial.
 
@@ -44,6 +45,8 @@ def ask(
         context: The context: values by name, or a list of numbers where it has no names.
         key: A key of the caller's; asked again, it gives the same trial.
         force: Whether the time may be far ahead of the trials so far.
+        duration: How long the evaluation takes: a number of units of time, or with a unit also text
+            such as ``"10min"``; None is as the run has it.
 
     Returns:
         ``trial``, its number; ``t``; ``parameters`` and, where contexts were declared, ``context``
@@ -56,20 +59,30 @@ def ask(
     is_known = key is not None and any(each.key == key for each in optimizer.open_trials)
     if not (force or is_known):
         _check_clock(optimizer, now)
-    trial = optimizer.ask(now, _row_of(optimizer.contexts, context), key)
+    given = _row_of(optimizer.contexts, context)
+    trial = optimizer.ask(now, given, key, duration=duration)
     values: Values = {"trial": trial.id, **_inputs_of(optimizer, trial)}
     if trial.feasibility is not None:
         values["feasibility"] = trial.feasibility
     return values | {"skipped": trial.skipped}
 
 
-def tell(optimizer: Optimizer, trial: int, outcome: Any, variance: Any = None) -> Values:
+def tell(
+    optimizer: Optimizer,
+    trial: int,
+    outcome: Any,
+    variance: Any = None,
+    t: float | str | None = None,
+) -> Values:
     """Tell the outcome of a trial, one number, or several by name; return its number.
+
+    It was measured at ``t``, by default at the time of the trial.
 
     Told so before, it is no error, so that a call whose answer was lost may be repeated.
     """
     with _once_more(optimizer, trial, "told", outcome, variance):
-        optimizer.tell(trial, outcome, variance)
+        measured = number("t", t) if optimizer.time_scale is None and isinstance(t, str) else t
+        optimizer.tell(trial, outcome, variance, measured)
     return {"trial": trial}
 
 

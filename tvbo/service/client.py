@@ -34,14 +34,17 @@ class RemoteOptimizer:
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
 
-    def ask(self, t: Any = None, context: Any = None, key: str | None = None) -> Values:
+    def ask(
+        self, t: Any = None, context: Any = None, key: str | None = None, duration: Any = None
+    ) -> Values:
         """Return the next trial: ``trial``, its number, ``t``, ``parameters`` and ``skipped``."""
-        return self.call("ask", t=t, context=context, key=key or uuid4().hex)
+        given = {"t": t, "context": context, "duration": duration}
+        return self.call("ask", **given, key=key or uuid4().hex)
 
-    def tell(self, trial: Values | int, outcome: Any, variance: Any = None) -> None:
-        """Tell the outcome of a trial, a number, or several by name."""
+    def tell(self, trial: Values | int, outcome: Any, variance: Any = None, t: Any = None) -> None:
+        """Tell the outcome of a trial, a number, or several by name, measured at a time."""
         number = trial["trial"] if isinstance(trial, dict) else trial
-        self.call("tell", trial=number, outcome=outcome, variance=variance)
+        self.call("tell", trial=number, outcome=outcome, variance=variance, t=t)
 
     def fail(self, trial: Values | int, reason: str) -> None:
         """Say that a trial has no outcome."""

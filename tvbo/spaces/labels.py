@@ -340,8 +340,8 @@ class Labels:
         return t if isinstance(t, Instant) else number
 
     def span(self, span: Any) -> float:
-        """Return a span of time as a number."""
-        if not isinstance(span, timedelta | np.timedelta64):
+        """Return a span of time, a number of units, a ``timedelta`` or text, as a number."""
+        if not isinstance(span, timedelta | np.timedelta64 | str):
             return as_number("a span of time", span)
         if self.time is None:
             raise InputDataError(
@@ -349,6 +349,13 @@ class Labels:
                 f"Got {span!r}."
             )
         return self.time.to_span(span)
+
+    def later(self, t: float, span: float) -> float:
+        """Return the time that is later than another by a span."""
+        if self.time is None or not isinstance(t, Instant):
+            return t + span
+        nanoseconds = t.nanoseconds + round(span * _nanoseconds(self.time.unit))
+        return Instant(nanoseconds / _nanoseconds(self.time.unit), nanoseconds)
 
     def stamp(self, t: Any) -> Any:
         """Return a number as a timestamp where a unit was stated; anything else as it is."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice, product
 from numbers import Integral
 from typing import Any, ClassVar
@@ -119,6 +119,14 @@ class Number:
             value = float(f"{math.exp(value):.{DIGITS}g}")
         value = min(max(value, self.lower), self.upper)
         return round(value) if self.is_integer else value
+
+    def between(self, columns: Tensor) -> Number:
+        """Return the parameter with the values from the first of two columns to the second."""
+        lower, upper = (columns.exp() if self.is_log else columns).flatten().tolist()
+        if self.is_integer:
+            slack = SINGLE_PRECISION * max(abs(lower), abs(upper))
+            lower, upper = math.ceil(lower - slack), math.floor(upper + slack)
+        return replace(self, lower=max(lower, self.lower), upper=min(upper, self.upper))
 
     def expand(self, searched: Tensor) -> Tensor:
         """Return the columns of the searched ones, ``... x 1``."""
@@ -238,6 +246,10 @@ class Category:
             return self.choices[max(range(self.width), key=columns.__getitem__)]
         return self.choices[round(columns[0]) if columns else 0]
 
+    def between(self, columns: Tensor) -> Category:
+        """Return the category itself, of which all values may follow each other."""
+        return self
+
     def expand(self, searched: Tensor) -> Tensor:
         """Return the columns of places among the choices, ``... x 1``."""
         if self._is_one_hot:
@@ -355,6 +367,12 @@ class Parameters:
     def bounds(self) -> Tensor:
         """Smallest and largest value of each column, ``2 x d``."""
         return torch.cat([part.bounds for part in self.parts], dim=-1)
+
+    def between(self, columns: Tensor) -> Parameters:
+        """Return the parameters with the numbers from one row to another, ``2 x d``."""
+        limits = columns.clamp(*self.bounds).split([part.width for part in self.parts], dim=-1)
+        parts = zip(self.parts, limits, strict=True)
+        return Parameters(tuple(part.between(each) for part, each in parts))
 
     @property
     def is_number(self) -> Tensor:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, Self, cast, get_args
 
 import numpy as np
 import torch
@@ -55,6 +56,20 @@ class RowSpace(ABC):
     dim: int
     parameters: Parameters | None = None
     name: str = "action"
+    _whole: Self | None = None
+
+    @property
+    def whole(self) -> Self:
+        """The set of which this one is the part that can be reached; else the set itself."""
+        return self._whole or self
+
+    @abstractmethod
+    def between(self, rows: Tensor) -> Self:
+        """Return the part of the set from one row to another, ``2 x d``, in each column.
+
+        Raises:
+            InputDataError: if it is empty.
+        """
 
     @abstractmethod
     def sample(self, generator: Generator) -> Tensor:
@@ -197,6 +212,12 @@ class Box(RowSpace):
         self.bounds = as_bounds(argument, bounds, constant=name == "context")
         self.dim = self.bounds.shape[-1]
 
+    def between(self, rows: Tensor) -> Self:
+        """Return the box between two rows, ``2 x d``, as far as it is inside."""
+        part = copy(self)
+        part.bounds, part._whole = rows.clamp(*self.bounds), self.whole
+        return part
+
     def sample(self, generator: Generator) -> Tensor:
         """Return one row, ``1 x d``, drawn uniformly from the box."""
         return self.from_unit(torch.rand(1, self.dim, dtype=torch.float64, generator=generator))
@@ -247,6 +268,21 @@ class FiniteSpace(RowSpace):
         vars(self)["choices"] = self.row_index.choices
         self.bounds = torch.stack(self.row_index.choices.aminmax(dim=0))
         self.dim = self.row_index.dim
+
+    def between(self, rows: Tensor) -> Self:
+        """Return the choices between two rows, ``2 x d``, to single precision."""
+        choices, slack = self.row_index.choices, SINGLE_PRECISION * self.bounds.abs().amax(dim=0)
+        near = ((choices >= rows[0] - slack) & (choices <= rows[1] + slack)).all(dim=-1)
+        if not near.any():
+            raise InputDataError(
+                f"Expected a choice from {rows[0].tolist()} to {rows[1].tolist()}, within a step "
+                "of the newest trial. Got none."
+            )
+        if near.all():
+            return self
+        part = type(self)(choices[near], self.parameters, self.name)
+        part._whole = self.whole
+        return part
 
     def sample(self, generator: Generator) -> Tensor:
         """Return one of the choices, ``1 x d``, drawn uniformly."""
@@ -303,6 +339,12 @@ class MixedSpace(RowSpace):
         self.parameters, self.name = parameters, name
         self.bounds = parameters.bounds
         self.dim = parameters.dim
+
+    def between(self, rows: Tensor) -> Self:
+        """Return the actions between two rows, ``2 x d``."""
+        part = type(self)(self.parameters.between(rows), self.name)
+        part._whole = self.whole
+        return part
 
     def sample(self, generator: Generator, n: int = 1) -> Tensor:
         """Return actions, ``n x d``, drawn uniformly."""

@@ -31,7 +31,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, OperationalError
 from sqlalchemy.pool import NullPool
 
-VERSION = 1
+VERSION = 2
 """Version of the tables."""
 
 MAX_VALUE_BYTES = 2**26
@@ -70,6 +70,9 @@ trial_table = Table(
     Column("round", Integer),
     Column("t", Double, nullable=False),
     Column("nanoseconds", BigInteger),
+    # When it was asked for, and when its outcome was measured if that is not its time.
+    Column("asked", Double),
+    Column("measured", Double),
     # The values of action and context by name, for people; X and context are the numbers of models.
     Column("parameters", Text, nullable=False),
     Column("X", Text, nullable=False),

@@ -49,7 +49,7 @@ T = TypeVar("T", bound=Optimizer)
 TVBO_VERSION = version("botorch-tvbo")
 """The version that begins runs."""
 
-RESTORED = *RecordedTrial._fields[:13], "nanoseconds"
+RESTORED = *RecordedTrial._fields[:15], "nanoseconds"
 """Columns of trials from which an optimizer is restored, in the order of :class:`RecordedTrial`."""
 
 SPACES = {
@@ -161,7 +161,7 @@ class DatabaseRecord:
                     asks.append({"trial": trial.id, "dropped": dropped, "predicted": predicted})
                 continue
             change: dict[str, Any] = {"state": ENDINGS[event.kind], "reason": event.reason}
-            change |= {"ended": number, "ended_at": changed_at}
+            change |= {"ended": number, "ended_at": changed_at, "measured": event.measured}
             if trial.id in rows:
                 rows[trial.id] |= change
             else:
@@ -379,6 +379,8 @@ def _row_of(trial: Trial, event: Event) -> dict[str, Any]:
         "round": event.round or None,
         "t": float(trial.t),
         "nanoseconds": getattr(trial.t, "nanoseconds", None),
+        "asked": event.asked,
+        "measured": None,
         "parameters": json.dumps(named),
         "X": json.dumps(trial.X.flatten().tolist()),
         "context": None if context is None else json.dumps(context.flatten().tolist()),

@@ -110,14 +110,22 @@ class RunRows:
     def time_of(self, trial: Mapping[str, Any]) -> float | str:
         """Return the time of a trial: a number, or a timestamp in ISO 8601 to the microsecond."""
         if (scale := self.labels["time"]) is None:
-            return float(trial["t"])
+            return float(trial["t"] if trial["measured"] is None else trial["measured"])
         stamp = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(
-            microseconds=trial["nanoseconds"] / 1e3
+            microseconds=self._nanoseconds_of(trial) / 1e3
         )
         zone = scale["zone"]
         return (
             stamp.replace(tzinfo=None) if zone is None else stamp.astimezone(ZoneInfo(zone))
         ).isoformat()
+
+    def _nanoseconds_of(self, trial: Mapping[str, Any]) -> int:
+        """Return the time of a trial, that of its outcome if it has one, since 1970."""
+        if trial["measured"] is None:
+            return int(trial["nanoseconds"])
+        from tvbo.spaces.labels import TimeScale
+
+        return int(TimeScale(**self.labels["time"]).to_stamp(trial["measured"]).value)
 
     def to_frame(self) -> pd.DataFrame:
         """Return a table with a row for each trial, oldest first.
@@ -144,7 +152,7 @@ class RunRows:
         frame = pd.DataFrame(rows).reindex(columns=[*first, *between, *last])
         if (scale := self.labels["time"]) is not None:
             # Of a zone with summer time, texts would have several offsets.
-            stamps = pd.to_datetime([trial["nanoseconds"] for trial in self.trials], utc=True)
+            stamps = pd.to_datetime([*map(self._nanoseconds_of, self.trials)], utc=True)
             zone = scale["zone"]
             frame["t"] = stamps.tz_localize(None) if zone is None else stamps.tz_convert(zone)
         numbers = {name: float for name in (*self.outcome_names, *variances)}
@@ -230,10 +238,13 @@ def read_trials(
         if number != expected:
             raise StorageError(f"Expected trial {expected} in {name}. Got none: it is lost.")
     has_stamps = parse_json(run["labels"])["time"] is not None
-    checked = ("id", "state", "ended", "t", "nanoseconds")
-    for number, state, ended, t, stamp in zip(*(trials[each] for each in checked), strict=True):
+    checked = ("id", "state", "ended", "nanoseconds", "t", "asked", "measured")
+    for number, state, ended, stamp, *times in zip(
+        *(trials[each] for each in checked), strict=True
+    ):
         is_good = state in STATES and (ended is not None) is (state in ENDED)
-        if not is_good or (stamp is not None) is not has_stamps or not isfinite(t):
+        are_finite = all(each is None or isfinite(each) for each in times)
+        if not is_good or (stamp is not None) is not has_stamps or not are_finite:
             raise damaged(name, f"trial {number}")
     changes = [*trials["opened"], *(each for each in trials["ended"] if each is not None)]
     if max(changes, default=0) != run["changes"] or len({*changes}) < len(changes):
