@@ -29,7 +29,7 @@ test-all: $(VENV)/.dev
 
 # The tests of extras, which the others skip. Those of a run in PostgreSQL start a server of their own
 # where Debian's is installed.
-test-extras: $(VENV)/.migration
+test-extras: $(VENV)/.integrations
 	$(BIN)/python -m pytest $(TEST_OPTIONS) tests/integrations tests/models/test_ax.py \
 		tests/storage/test_postgresql.py
 
@@ -52,7 +52,7 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 
 # The page of Ax runs it, too.
-docs: $(VENV)/.migration
+docs: $(VENV)/.integrations
 	$(BIN)/python docs/check_snippets.py
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 
@@ -110,8 +110,8 @@ reproduce: $(VENV)/.dev
 	$(BIN)/tvbo backtest $$TVBO_DATA/intel_lab/temperature.csv.gz --resample 10min --train 0:432 \
 		--unit °C --json docs/results/backtest_intel_lab.json
 
-# Ratios, each measured in one run; their tables are in experiments/docs/benchmarks.md and docs/in_ax.md.
-bench: $(VENV)/.migration
+# Ratios, each measured in one run; their tables are in experiments/docs/benchmarks.md and docs/integrations.md.
+bench: $(VENV)/.integrations
 	@test -n "$$TVBO_DATA" || { echo "set TVBO_DATA to the folder of recorded data"; exit 2; }
 	PYTHONPATH=tests $(BIN)/python benchmarks/acquisitions.py --json docs/results/acquisitions.json
 	$(BIN)/python benchmarks/streaming.py --json docs/results/streaming.json
@@ -140,8 +140,8 @@ $(VENV)/.dev: $(VENV)/.installed
 	$(PIP) --editable '.[dev]'
 	touch $@
 
-$(VENV)/.migration: $(VENV)/.dev
-	$(PIP) --editable '.[migration,postgresql]'
+$(VENV)/.integrations: $(VENV)/.dev
+	$(PIP) --editable '.[integrations,postgresql]'
 	touch $@
 
 clean:

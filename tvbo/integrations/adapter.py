@@ -1,0 +1,102 @@
+"""An optimizer from the trials of another system, which keeps them: what every door shares."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+from tvbo import recipes
+from tvbo.optimizers import GPOptimizer, Trial
+
+MAX_TRIALS = 500
+"""Number of the newest trials that are read: each suggestion begins with them again."""
+
+SEEDS_APART = 1_000_003
+"""Distance of the seeds of two runs of a host; each of its suggestions has one."""
+
+_is_replaying = ContextVar("is_replaying", default=False)
+logging.getLogger("tvbo.optimizers").addFilter(lambda record: not _is_replaying.get())
+
+
+@dataclass(frozen=True)
+class HostTrial:
+    """A trial as the other system has it.
+
+    Args:
+        parameters: Values of the action by name.
+        t: Its time: when its outcome was measured, or if it has none when it was begun.
+        context: Its context, where there is one.
+        Y: Its outcome, or several by name; None where there is none.
+        Yvar: Variance of the noise, as ``Y`` is given, where known.
+        lost: Why no outcome will come; empty for a trial that is running.
+    """
+
+    parameters: Mapping[str, Any]
+    t: float
+    context: Any = None
+    Y: float | Mapping[str, float] | None = None
+    Yvar: float | Mapping[str, float] | None = None
+    lost: str = ""
+
+
+def optimizer_of(trials: Iterable[HostTrial], **options: Any) -> GPOptimizer:
+    """Return an optimizer that knows the newest trials, with the defaults of ``tv_gp_ucb``.
+
+    It depends on them and on the options alone, so that all processes of a host choose alike.
+    A trial whose outcome is no finite number has failed.
+
+    Args:
+        trials: The trials, oldest first.
+        **options: Options of :func:`tvbo.recipes.tv_cgp_ucb` where ``context_bounds`` or
+            ``contexts`` are given, else of :func:`tvbo.recipes.tv_gp_ucb`.
+    """
+    has_contexts = not options.keys().isdisjoint(("context_bounds", "contexts"))
+    optimizer = (recipes.tv_cgp_ucb if has_contexts else recipes.tv_gp_ucb)(**options)
+    with _replaying():
+        for trial in list(trials)[-MAX_TRIALS:]:
+            opened = optimizer.attach(trial.parameters, trial.t, trial.context)
+            outcomes = trial.Y.values() if isinstance(trial.Y, Mapping) else [trial.Y or 0.0]
+            if trial.lost or not all(map(math.isfinite, outcomes)):
+                optimizer.fail(opened, trial.lost or f"its outcome is {trial.Y}")
+            elif trial.Y is not None:
+                optimizer.tell(opened, trial.Y, trial.Yvar)
+    return optimizer
+
+
+def suggest(
+    trials: Sequence[HostTrial],
+    t: float,
+    context: Any = None,
+    q: int = 1,
+    **options: Any,
+) -> tuple[Trial, ...]:
+    """Return the next ``q`` trials after those that a host has.
+
+    Args:
+        trials: The trials, oldest first.
+        t: The present time; an outcome that is newer already moves it on.
+        context: The present context, where contexts are declared.
+        q: Number of trials.
+        **options: As of :func:`optimizer_of`.
+    """
+    # Each suggestion begins a run of its own, which would start with the same action.
+    seed = SEEDS_APART * options.pop("generator", 0) + len(trials)
+    optimizer = optimizer_of(trials, generator=seed, **options)
+    now = max([t, *(trial.t for trial in trials[-MAX_TRIALS:] if trial.Y is not None)])
+    with _replaying():
+        return optimizer.ask(now, context, q=q)
+
+
+@contextmanager
+def _replaying() -> Iterator[None]:
+    """Log none of the calls of a while, which repeat what the host has logged."""
+    token = _is_replaying.set(True)
+    try:
+        yield
+    finally:
+        _is_replaying.reset(token)
