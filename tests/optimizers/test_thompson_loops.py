@@ -7,7 +7,8 @@ from reference import rbf
 
 from tvbo import recipes
 from tvbo.acquisition import ThompsonSampling
-from tvbo.acquisition.thompson import DrawnFunction, DrawnValues
+from tvbo.acquisition.thompson import DrawnFunction
+from tvbo.acquisition.ucb import KnownValues
 from tvbo.optimizers import ConstantLiar
 
 KNOWN = {"covar_module": rbf(0.4), "noise_variance": 0.01}
@@ -55,7 +56,7 @@ def test_what_is_drawn(name):
         context = None if optimizer.contexts is None else CONTEXTS[t % 2]
         trials = [optimizer.ask(float(t), context) for _ in range(2)]
         optimizer.tell(trials[0], trials[0].X.sum().item())
-    kind = DrawnValues if name in ("linear", "finite") else DrawnFunction
+    kind = KnownValues if name in ("linear", "finite") else DrawnFunction
     assert drawn
     assert all(isinstance(each, kind) for each in drawn)
     for trial in optimizer.open_trials:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import cast
 
 import numpy as np
@@ -13,6 +13,7 @@ import torch
 from botorch.acquisition import AcquisitionFunction
 from botorch.acquisition.multi_objective import qLogNoisyExpectedHypervolumeImprovement
 from botorch.models.model import Model
+from botorch.utils.probability.utils import log_ndtr, log_prob_normal_in
 from scipy.special import expit
 from torch import Tensor
 from torch.nn.functional import softplus
@@ -20,12 +21,15 @@ from torch.nn.functional import softplus
 from tvbo.acquisition.at_present import NUM_CANDIDATES, AtPresent, actions_of
 from tvbo.acquisition.goals import Goals
 from tvbo.acquisition.success import SuccessModel
-from tvbo.acquisition.thompson import DrawnValues
-from tvbo.acquisition.ucb import Acquisition
+from tvbo.acquisition.ucb import Acquisition, KnownValues
 from tvbo.models.closed_form import Array
+from tvbo.models.scale import StandardizedModel, marginals
 from tvbo.optim.maximize import ClosedFormAcquisition
 from tvbo.randomness import default_generator
 from tvbo.spaces import AskContext
+
+LEAST_DEVIATION = 1e-9
+"""Least standard deviation for a probability, as a share of the size of mean and limit."""
 
 PENALTY = 100.0
 """What a shortfall of 1 in log probability costs, in ranges of the acquisition function."""
@@ -41,30 +45,68 @@ WEIGHT = 0.75
 
 
 @dataclass(frozen=True, eq=False)
-class Feasibility:
-    """How probably actions meet all constraints, and how probably a trial of them succeeds.
+class Outlook:
+    """What is expected of an action at the present: its outcomes, and whether it is allowed.
 
     Args:
-        models: The model of each outcome, standardized.
-        goals: The constraints, standardized.
-        success: The probability of success; None while none has failed.
+        outcomes: The posterior of each outcome.
+        goals: What is sought of the outcomes, in the user's units.
+        success: The probability that a trial succeeds; None while none has failed.
     """
 
-    models: Sequence[Model]
+    outcomes: Sequence[StandardizedModel]
     goals: Goals
     success: SuccessModel | None = None
+
+    @property
+    def models(self) -> list[Model]:
+        """The models of standardized outcomes."""
+        return [each.model for each in self.outcomes]
+
+    @cached_property
+    def standardized_goals(self) -> Goals:
+        """The goals in the units of the models."""
+        return self.goals.standardized([each.transform for each in self.outcomes])
 
     @property
     def is_certain(self) -> bool:
         """Whether there is neither a constraint nor a failure."""
         return not self.goals.limits and self.success is None
 
+    def moments(self, rows: Tensor) -> Tensor:
+        """Return means and standard deviations of the outcomes, in the user's units.
+
+        Args:
+            rows: ``n x d``.
+
+        Returns:
+            ``m x n x 2``.
+        """
+        moments = zip(*(each.moments(rows) for each in self.outcomes), strict=True)
+        mean, variance = map(torch.stack, moments)
+        return torch.stack([self.goals.signs.unsqueeze(-1) * mean, variance.sqrt()], dim=-1)
+
     def log_constraints(self, rows: Tensor) -> Tensor:
-        """Return the log probability that all constraints hold, ``...``, at rows ``... x d``."""
-        log_probability = self.goals.log_feasibility(
-            self.models, rows.reshape(-1, 1, rows.shape[-1])
-        )
-        return log_probability.view(rows.shape[:-1])
+        """Return the log probability that all constraints hold, ``...``, at rows ``... x d``.
+
+        They are on the functions, not on outcomes with their noise, and the outcomes are
+        independent given the rows.
+        """
+        total, models = rows.new_zeros(rows.shape[:-1]), self.models
+        for place, low, high in self.standardized_goals.limits:
+            moments = marginals(models[place], rows.reshape(-1, 1, rows.shape[-1]))
+            mean, variance = (each.view(total.shape) for each in moments)
+            size = max(abs(limit) for limit in (low, high) if math.isfinite(limit))
+            least = LEAST_DEVIATION * (mean.detach().abs() + size)
+            deviation = torch.maximum(variance.sqrt(), least)
+            a, b = (low - mean) / deviation, (high - mean) / deviation
+            if math.isinf(low):
+                total = total + log_ndtr(b)
+            elif math.isinf(high):
+                total = total + log_ndtr(-a)
+            else:
+                total = total + log_prob_normal_in(a, b)
+        return total
 
     def log_success(self, rows: Tensor) -> Tensor:
         """Return the log probability of success, ``...``, at rows ``... x d``."""
@@ -100,30 +142,30 @@ class Allowed(AcquisitionFunction):
     Args:
         acq_function: :math:`\alpha`, over rows ``b x q x d``; in a batch shortfalls add up, and the
             average of :math:`\log s` counts.
-        feasibility: :math:`p` and :math:`s`.
+        outlook: :math:`p` and :math:`s`.
         ask_context: The present; its actions say how far :math:`\alpha` ranges.
     """
 
     def __init__(
-        self, acq_function: AcquisitionFunction, feasibility: Feasibility, ask_context: AskContext
+        self, acq_function: AcquisitionFunction, outlook: Outlook, ask_context: AskContext
     ):
         super().__init__(acq_function.model)
         self.raw_samples = getattr(acq_function, "raw_samples", None)
         # Not registered: acquisition functions are moved to the device of ``X`` at each call.
-        self._parts = acq_function, feasibility
+        self._parts = acq_function, outlook
         spread = _range_of(acq_function, ask_context)
         self.penalty = PENALTY * spread
         self.weight = 1.0 if getattr(acq_function, "_log", False) else WEIGHT * spread
 
     def forward(self, X: Tensor) -> Tensor:
         """Return the values, ``b``, at rows ``b x q x d``."""
-        acq_function, feasibility = self._parts
-        log_success = feasibility.log_success(X)
+        acq_function, outlook = self._parts
+        log_success = outlook.log_success(X)
         value: Tensor = acq_function(X) + self.weight * log_success.mean(dim=-1)
-        least = feasibility.goals.min_feasibility
+        least = outlook.goals.min_feasibility
         for log_probability, p in (
             (log_success, MIN_SUCCESS),
-            (feasibility.log_constraints(X), least),
+            (outlook.log_constraints(X), least),
         ):
             missing = (math.log(p) - log_probability) / SMOOTHNESS
             value = value - self.penalty * SMOOTHNESS * softplus(missing).sum(dim=-1)
@@ -135,10 +177,10 @@ class ClosedFormAllowed(Allowed):
 
     def value_and_gradient(self, X: Array) -> tuple[Array, Array]:
         """Return the values ``b`` at rows ``b x d``, and gradients ``b x d``."""
-        acq_function, feasibility = self._parts
+        acq_function, outlook = self._parts
         values, gradients = cast(ClosedFormAcquisition, acq_function).value_and_gradient(X)
-        assert feasibility.success is not None
-        logs, pullback = feasibility.success.evaluate(X, with_gradients=True)
+        assert outlook.success is not None
+        logs, pullback = outlook.success.evaluate(X, with_gradients=True)
         assert pullback is not None
         missing = (math.log(MIN_SUCCESS) - logs) / SMOOTHNESS
         shortfall = SMOOTHNESS * np.logaddexp(0.0, missing)
@@ -147,31 +189,31 @@ class ClosedFormAllowed(Allowed):
 
 
 def allowed(
-    acq_function: AcquisitionFunction, feasibility: Feasibility, ask_context: AskContext
+    acq_function: AcquisitionFunction, outlook: Outlook, ask_context: AskContext
 ) -> AcquisitionFunction:
     """Return an acquisition function under the constraints that knows of failures.
 
     Args:
-        acq_function: An acquisition function of the first outcome, or values drawn of it.
-        feasibility: How probable it is that an action is feasible and succeeds.
+        acq_function: An acquisition function of the first outcome, or of all objectives.
+        outlook: How probable it is that an action is feasible and succeeds.
         ask_context: The present.
     """
-    if feasibility.is_certain:
+    if outlook.is_certain:
         return acq_function
-    if not isinstance(acq_function, DrawnValues):
-        has_form = isinstance(acq_function, ClosedFormAcquisition)
-        kind = ClosedFormAllowed if has_form and not feasibility.goals.limits else Allowed
-        return kind(acq_function, feasibility, ask_context)
+    has_form = isinstance(acq_function, ClosedFormAcquisition) and not outlook.goals.limits
+    kind = ClosedFormAllowed if has_form else Allowed
+    found = kind(acq_function, outlook, ask_context)
+    if not isinstance(acq_function, KnownValues):
+        return found
     # Its values are known at the candidates alone.
-    rows = ask_context.rows(acq_function.candidates).unsqueeze(-2)
     with torch.no_grad():
-        values = Allowed(acq_function, feasibility, ask_context)(rows)
-    return DrawnValues(acq_function.model, acq_function.row_index, values)
+        values = found(ask_context.rows(acq_function.candidates).unsqueeze(-2))
+    return KnownValues(acq_function.model, acq_function.row_index, values)
 
 
 def _range_of(acq_function: AcquisitionFunction, ask_context: AskContext) -> float:
     """Return how far an acquisition function ranges over the actions, 1 where it is constant."""
-    if isinstance(acq_function, DrawnValues):
+    if isinstance(acq_function, KnownValues):
         actions = acq_function.candidates
     else:
         actions = actions_of(ask_context, default_generator(ask_context.generator))
@@ -185,7 +227,7 @@ def _range_of(acq_function: AcquisitionFunction, ask_context: AskContext) -> flo
 
 
 def acquisition_of(
-    acquisition: Acquisition, feasibility: Feasibility, ask_context: AskContext
+    acquisition: Acquisition, outlook: Outlook, ask_context: AskContext
 ) -> AcquisitionFunction:
     """Return an acquisition function at the present, of one or several objectives.
 
@@ -195,14 +237,14 @@ def acquisition_of(
     Args:
         acquisition: Builds the acquisition function. Of several objectives, noisy expected
             hypervolume improvement takes the place of one that is not of BoTorch.
-        feasibility: Models and goals.
+        outlook: Models and goals.
         ask_context: The present, with standardized observations.
     """
-    models, goals = feasibility.models, feasibility.goals
-    if len(ask_context.observations) > 0 and not feasibility.is_certain:
+    models, goals = outlook.models, outlook.goals
+    if len(ask_context.observations) > 0 and not outlook.is_certain:
         rows = ask_context.rows_observed()
         with torch.no_grad():
-            probability = feasibility.log_constraints(rows) + feasibility.log_success(rows)
+            probability = outlook.log_constraints(rows) + outlook.log_success(rows)
         enough = min(math.log(0.5), probability.max().item())
         observations = ask_context.observations[probability >= enough]
         ask_context = replace(ask_context, observations=observations)
@@ -213,6 +255,6 @@ def acquisition_of(
             acquisition = AtPresent(
                 partial(qLogNoisyExpectedHypervolumeImprovement, prune_baseline=True)
             )
-        objectives = models[: goals.num_objectives]
-        acq_function = acquisition.of_objectives(objectives, goals, ask_context)
-    return allowed(acq_function, feasibility, ask_context)
+        objectives, sought = models[: goals.num_objectives], outlook.standardized_goals
+        acq_function = acquisition.of_objectives(objectives, sought, ask_context)
+    return allowed(acq_function, outlook, ask_context)

@@ -8,19 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
-from botorch.models.model import Model
 from botorch.models.transforms import Standardize
-from botorch.utils.probability.utils import log_ndtr, log_prob_normal_in
 from torch import Tensor
 
-from tvbo.models.scale import marginals
 from tvbo.spaces.labels import OUTCOME
 
 Limits = Mapping[str, tuple[float | None, float | None]]
 """Lower and upper limit of outcomes by name; None is no limit."""
-
-LEAST_DEVIATION = 1e-9
-"""Least standard deviation for a probability, as a share of the size of mean and limit."""
 
 
 @dataclass(frozen=True)
@@ -118,34 +112,6 @@ class Goals:
             for ends in [(value(place, low), value(place, high))]
         ]
         return replace(self, thresholds=tuple(thresholds), limits=tuple(limits), minimized=())
-
-    def log_feasibility(self, models: Sequence[Model], rows: Tensor) -> Tensor:
-        """Return the logarithm of the probability that all constraints hold.
-
-        The constraints are on the functions, not on outcomes with their noise, and the outcomes are
-        independent given the rows.
-
-        Args:
-            models: The model of each outcome, in the unit of the limits.
-            rows: ``b x 1 x d``.
-
-        Returns:
-            ``b``.
-        """
-        total = rows.new_zeros(rows.shape[:-2])
-        for place, low, high in self.limits:
-            mean, variance = (each.squeeze(-1) for each in marginals(models[place], rows))
-            size = max(abs(limit) for limit in (low, high) if math.isfinite(limit))
-            least = LEAST_DEVIATION * (mean.detach().abs() + size)
-            deviation = torch.maximum(variance.sqrt(), least)
-            a, b = (low - mean) / deviation, (high - mean) / deviation
-            if math.isinf(low):
-                total = total + log_ndtr(b)
-            elif math.isinf(high):
-                total = total + log_ndtr(-a)
-            else:
-                total = total + log_prob_normal_in(a, b)
-        return total
 
 
 def _threshold(name: str, value: object) -> float | None:

@@ -15,18 +15,9 @@ from tvbo.models.ensemble_gp import EnsembleGP
 from tvbo.models.pathwise import draw_function, draw_path, has_paths
 from tvbo.models.scale import marginals
 from tvbo.randomness import draw_seed
-from tvbo.rounding import argmax
 from tvbo.spaces import AskContext, FiniteSpace
 from tvbo.spaces.row_index import RowIndex
 from tvbo.values import check_count
-
-
-class DrawnValues(KnownValues):
-    """Values of a drawn function at a finite set of actions."""
-
-    def best(self) -> Tensor:
-        """Return the action with the largest drawn value, ``1 x d``."""
-        return self.row_index.choices[argmax(self.values)].clone().unsqueeze(0)
 
 
 class DrawnFunction(AcquisitionFunction):
@@ -94,7 +85,7 @@ class ThompsonSampling:
         as_beta_schedule(self.beta)
         check_count(num_candidates=self.num_candidates)
 
-    def __call__(self, model: Model, ask_context: AskContext) -> DrawnValues | DrawnFunction:
+    def __call__(self, model: Model, ask_context: AskContext) -> KnownValues | DrawnFunction:
         """Return a function drawn for this round.
 
         Raises:
@@ -118,4 +109,4 @@ class ThompsonSampling:
             bounds, n, seed = search_space.bounds, self.num_candidates, draw_seed(generator)
             candidates = RowIndex(draw_sobol_samples(bounds, n=n, q=1, seed=seed).squeeze(1))
         values = draw_function(model, ask_context.rows(candidates.choices), generator, scale)
-        return DrawnValues(model, candidates, values)
+        return KnownValues(model, candidates, values)

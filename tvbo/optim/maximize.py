@@ -63,13 +63,16 @@ def maximize(
     (:mod:`tvbo.rounding`), the generator chooses one, in a box the first start counts.
 
     Args:
-        acq_function: A function of rows ``b x q x (d + c + 1)``; of a finite set it may have its
-            ``values``, ``n``.
+        acq_function: A function of rows ``b x q x (d + c + 1)``, or one that is known at some
+            ``candidates``, ``n x d``, alone, by its ``values``, ``n``.
         search_space: The actions.
         ask_context: Gives the time and the context, which are held fixed.
         generator: Source of randomness.
         q: Number of actions.
     """
+    if (values := getattr(acq_function, "values", None)) is not None:
+        candidates: Tensor = cast(Any, acq_function).candidates
+        return candidates[[int(argmax(values, generator))]]
     if isinstance(search_space, Box):
         return _over_box(acq_function, search_space, ask_context, generator, q)
     chosen: list[Tensor] = []
@@ -77,12 +80,11 @@ def maximize(
         if chosen:
             acq_function.set_X_pending(ask_context.rows(torch.cat(chosen)))
         if isinstance(search_space, FiniteSpace):
-            choices, values = search_space.row_index.choices, getattr(acq_function, "values", None)
-            if values is None:
-                rows = ask_context.rows(choices).unsqueeze(-2)
-                size = rows_at_once(getattr(acq_function, "model", None)) or len(rows)
-                with torch.no_grad():
-                    values = torch.cat([acq_function(part) for part in rows.split(size)])
+            choices = search_space.row_index.choices
+            rows = ask_context.rows(choices).unsqueeze(-2)
+            size = rows_at_once(getattr(acq_function, "model", None)) or len(rows)
+            with torch.no_grad():
+                values = torch.cat([acq_function(part) for part in rows.split(size)])
             index = argmax(values, generator)
             chosen.append(choices[index : index + 1].clone())
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -16,14 +16,13 @@ from botorch.models.model import Model
 from torch import Generator, Tensor
 
 from tvbo.acquisition import UCB, Acquisition, AtPresent, ConstantBeta, Goals, ThompsonSampling
-from tvbo.acquisition.allowed import Feasibility, acquisition_of, allowed
+from tvbo.acquisition.allowed import Outlook, acquisition_of, allowed
 from tvbo.acquisition.success import SuccessModel
-from tvbo.acquisition.thompson import DrawnValues
 from tvbo.fit.drift import describe_form, half_life
 from tvbo.fit.drift_estimate import DriftEstimate, estimate_drift
 from tvbo.fit.hyperparameters import read_hyperparameters
 from tvbo.fit.model_fitter import RefitNever
-from tvbo.models.scale import StandardizedModel, standardized
+from tvbo.models.scale import standardized
 from tvbo.optim.maximize import maximize
 from tvbo.optim.space_filling import SpaceFilling
 from tvbo.optimizers.base import Optimizer
@@ -300,8 +299,7 @@ class GPOptimizer(Optimizer):
         """
         with self._one_call("front"):
             present = self._look_at(t, self._check_context(context), choices)
-            X = pareto_actions(self._feasibility, present, num_points)
-            return [self._outlook(x, present) for x in X.split(1)]
+            return self._recommended(pareto_actions(self._outlook, present, num_points), present)
 
     def predict(
         self, X: Table, t: Time | None = None, context: Context | None = None
@@ -333,13 +331,8 @@ class GPOptimizer(Optimizer):
 
         with self._one_call("predict"):
             present = self._look_at(t, self._check_context(context))
-            X = self.search_space.read_table(X)
-            rows = present.rows(X)
-            table = pd.DataFrame(self.labels.to_row(x, present.t, present.context) for x in X)
-            for place, (mean, deviation) in enumerate(self._expected(rows)):
-                name = f"{self.goals.names[place]}_" if place > 0 else ""
-                table[f"{name}mean"], table[f"{name}standard_deviation"] = mean, deviation
-            return table.assign(**self._feasibility.probabilities(rows))
+            expected = self._recommended(self.search_space.read_table(X), present)
+            return pd.DataFrame([each.to_row() for each in expected])
 
     def importance(self, outcome: str | None = None) -> dict[str, float]:
         """Return how much each parameter and context matters to the mean of an outcome now.
@@ -367,7 +360,8 @@ class GPOptimizer(Optimizer):
             spaces = [self.search_space]
             if self.layout.num_contexts and self.contexts is not None:
                 spaces.append(self.contexts)
-            model, context = self._newest[place], InputLayout(self.layout.time_feature)
+            model = self._outlook.outcomes[place]
+            context = InputLayout(self.layout.time_feature)
             effects = total_effects(
                 lambda X: model.moments(context.rows(X, now))[0], spaces, self.seed
             )
@@ -424,12 +418,9 @@ class GPOptimizer(Optimizer):
             observations = standardized(ask_context.observations, first.newest.transform)
             ask_context = replace(ask_context, observations=observations)
             if len(self.outcome_models) > 1 or self.goals.limits or self._success is not None:
-                acq_function = acquisition_of(self.acquisition, self._feasibility, ask_context)
+                acq_function = acquisition_of(self.acquisition, self._outlook, ask_context)
             else:
                 acq_function = self.acquisition(first.newest.model, ask_context)
-            if isinstance(acq_function, DrawnValues):
-                # Its values are known at the candidates alone.
-                return acq_function.best()
             joint = q if q > 1 and self._chooses_jointly else 1
             return maximize(acq_function, search_space, ask_context, self.generator, joint)
 
@@ -474,15 +465,10 @@ class GPOptimizer(Optimizer):
         return self.goals.num_objectives > 1 or takes_batches
 
     @property
-    def _newest(self) -> list[StandardizedModel]:
-        """The posterior of each outcome behind the newest ask or recommendation."""
-        return [each.newest for each in self.outcome_models if each.newest is not None]
-
-    @property
-    def _feasibility(self) -> Feasibility:
-        """What is feasible, by these, in their units."""
-        goals = self.goals.standardized([each.transform for each in self._newest])
-        return Feasibility([each.model for each in self._newest], goals, self._success)
+    def _outlook(self) -> Outlook:
+        """What is expected by the posteriors behind the newest ask or recommendation."""
+        newest = [each.newest for each in self.outcome_models if each.newest is not None]
+        return Outlook(newest, self.goals, self._success)
 
     def _look_at(
         self, t: Time | None, context: Tensor | None = None, choices: Table | None = None
@@ -500,44 +486,39 @@ class GPOptimizer(Optimizer):
                 "Expected one objective: of several, front() returns the best compromises. Got "
                 f"{', '.join(self.goals.names[: self.goals.num_objectives])}."
             )
+        (found,) = self._recommended(self._best_action(present), present)
+        return found
+
+    def _best_action(self, present: AskContext) -> Tensor:
+        """Return the feasible action with the largest posterior mean, ``1 x d``."""
+        outlook, space = self._outlook, present.search_space
+        assert space is not None
         present = replace(present, generator=self._next_generator())
         # The posterior mean, which has a closed form where the upper bound has one.
-        acq_function = UCB(ConstantBeta(0.0))(self._newest[0].model, present)
-        acq_function = allowed(acq_function, self._feasibility, present)
-        assert present.search_space is not None
-        X = maximize(acq_function, present.search_space, present, self._next_generator())
-        return self._outlook(X, present)
+        acq_function = UCB(ConstantBeta(0.0))(outlook.models[0], present)
+        acq_function = allowed(acq_function, outlook, present)
+        return maximize(acq_function, space, present, self._next_generator())
 
-    def _outlook(self, X: Tensor, present: AskContext) -> Recommendation:
-        """Return what the newest models expect of an action."""
-        row = present.rows(X)
-        (mean, deviation), *others = (
-            (mean.item(), deviation.item()) for mean, deviation in self._expected(row)
-        )
-        return Recommendation(
-            X,
-            mean,
-            deviation,
-            present.t,
-            present.context,
-            self.minimize,
-            self.labels,
-            others=dict(zip(self.goals.names[1:], others, strict=True)),
-            **{name: each.item() for name, each in self._feasibility.probabilities(row).items()},
-        )
-
-    def _expected(self, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Iterate over the means and standard deviations of each outcome, ``n``, at rows."""
-        for sign, model in zip(self._signs.tolist(), self._newest, strict=True):
-            mean, variance = model.moments(rows)
-            yield sign * mean, variance.sqrt()
+    def _recommended(self, X: Tensor, present: AskContext) -> list[Recommendation]:
+        """Return what the newest models expect of actions, ``n x d``."""
+        outlook, rows = self._outlook, present.rows(X)
+        moments, probabilities = outlook.moments(rows), outlook.probabilities(rows)
+        expected = []
+        for i, x in enumerate(X.split(1)):
+            (mean, deviation), *others = map(tuple, moments[:, i].tolist())
+            by_name: Any = {name: each[i].item() for name, each in probabilities.items()}
+            by_name["others"] = dict(zip(self.goals.names[1:], others, strict=True))
+            at, labels = (present.t, present.context), self.labels
+            new = Recommendation(x, mean, deviation, *at, self.minimize, labels, **by_name)
+            expected.append(new)
+        return expected
 
     def _judge(self, trial: Trial) -> Trial:
         if self._is_starting():
             return trial
         row = self._row(trial)
         if self.goals.limits:
-            feasibility = self._feasibility.probabilities(row)["feasibility"].item()
+            feasibility = self._outlook.probabilities(row)["feasibility"].item()
             trial = replace(trial, feasibility=feasibility)
         judged = [each.admit(trial, row) for each in self.outcome_models]
         trials = [each for each, _ in judged]
@@ -604,13 +585,9 @@ class GPOptimizer(Optimizer):
         tried = self.observations.X[-MAX_TRIED:, : self.layout.num_actions].unique(dim=0)
         if self.goals.num_objectives > 1 or len(tried) == 0:
             return []
-        generator = self._next_generator()
-        present = self._ask_context(trial.t, trial.context, FiniteSpace(tried), generator)
-        acq_function = UCB(ConstantBeta(0.0))(self._newest[0].model, present)
-        acq_function = allowed(acq_function, self._feasibility, present)
-        with torch.no_grad():
-            values = acq_function(present.rows(tried).unsqueeze(-2))
-        best: list[float] = tried[values.argmax()].tolist()
+        space, generator = FiniteSpace(tried), self._next_generator()
+        present = self._ask_context(trial.t, trial.context, space, generator)
+        best: list[float] = self._best_action(present)[0].tolist()
         return best
 
     def state_dict(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from botorch.utils.multi_objective.pareto import is_non_dominated
 from botorch.utils.sampling import sample_simplex
 from torch import Tensor
 
-from tvbo.acquisition.allowed import Feasibility, allowed
+from tvbo.acquisition.allowed import Outlook, allowed
 from tvbo.acquisition.at_present import actions_of
 from tvbo.models.scale import marginals
 from tvbo.optim.maximize import maximize
@@ -34,14 +34,14 @@ AUGMENTATION = 0.05
 better in one objective alone would count the same."""
 
 
-def pareto_actions(feasibility: Feasibility, ask_context: AskContext, num_points: int) -> Tensor:
+def pareto_actions(outlook: Outlook, ask_context: AskContext, num_points: int) -> Tensor:
     """Return actions whose posterior means are Pareto-optimal, of those that are feasible enough.
 
     Candidates are all actions of a finite set; otherwise the maximizers of augmented Chebyshev
     scalarizations of the means, the observed actions, and 2,048 random ones.
 
     Args:
-        feasibility: Models, goals, and how probable it is that an action is feasible and succeeds;
+        outlook: Models, goals, and how probable it is that an action is feasible and succeeds;
             the latter is to be at least one half.
         ask_context: The present; its generator is drawn from.
         num_points: Largest number of actions; of more, those far from one another.
@@ -50,14 +50,14 @@ def pareto_actions(feasibility: Feasibility, ask_context: AskContext, num_points
         ``n x d``, by the first objective, the best first. Where none is feasible enough, the one
         that most probably is.
     """
-    goals = feasibility.goals
-    objectives = feasibility.models[: goals.num_objectives]
-    X = _candidates(objectives, feasibility, ask_context)
+    goals = outlook.goals
+    objectives = outlook.models[: goals.num_objectives]
+    X = _candidates(objectives, outlook, ask_context)
     with torch.no_grad():
-        X = _probable(X, feasibility.log_success(ask_context.rows(X)), math.log(0.5))
+        X = _probable(X, outlook.log_success(ask_context.rows(X)), math.log(0.5))
         # The penalty of an optimum at the limit is rounded.
         enough = math.log(goals.min_feasibility) - 0.01
-        X = _probable(X, feasibility.log_constraints(ask_context.rows(X)), enough)
+        X = _probable(X, outlook.log_constraints(ask_context.rows(X)), enough)
         means = _means(objectives, ask_context.rows(X).unsqueeze(-2))
     best = is_non_dominated(means)
     X, means = X[best], means[best]
@@ -72,9 +72,7 @@ def _probable(X: Tensor, log_probability: Tensor, enough: float) -> Tensor:
     return X[log_probability >= min(enough, log_probability.max().item())]
 
 
-def _candidates(
-    objectives: Sequence[Model], feasibility: Feasibility, ask_context: AskContext
-) -> Tensor:
+def _candidates(objectives: Sequence[Model], outlook: Outlook, ask_context: AskContext) -> Tensor:
     space, generator = ask_context.search_space, default_generator(ask_context.generator)
     assert space is not None
     if isinstance(space, FiniteSpace):
@@ -88,7 +86,7 @@ def _candidates(
     found = [actions, ask_context.observations.X[:, : ask_context.layout.num_actions]]
     for weight in torch.cat([torch.eye(k).to(weights), weights]):
         acq_function: AcquisitionFunction = _Scalarized(objectives, weight, stand_ins)
-        acq_function = allowed(acq_function, feasibility, ask_context)
+        acq_function = allowed(acq_function, outlook, ask_context)
         found.append(maximize(acq_function, space, ask_context, generator))
     distinct: Tensor = torch.unique(torch.cat(found), dim=0)
     return distinct
