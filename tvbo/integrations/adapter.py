@@ -92,6 +92,12 @@ def suggest(
         return optimizer.ask(now, context, q=q)
 
 
+def observed_range(rows: Sequence[Sequence[float]]) -> list[tuple[float, float]]:
+    """Return the range of each column of contexts whose bounds nobody knows."""
+    ranges = ((min(column), max(column)) for column in zip(*rows, strict=True))
+    return [(low, high if high > low else low + 1.0) for low, high in ranges]
+
+
 @contextmanager
 def _replaying() -> Iterator[None]:
     """Log none of the calls of a while, which repeat what the host has logged."""

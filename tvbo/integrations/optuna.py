@@ -187,8 +187,7 @@ class TimeVaryingSampler(BaseSampler):
         search_space = self.infer_relative_search_space(study, study.trials[-1])
         options, trials = self._options_of(study, search_space), self._trials(study, search_space)
         best = optimizer_of(trials.values(), **options).recommend(context, t)
-        parameters = _in_study(search_space, best.parameters)
-        return parameters, best.mean, best.standard_deviation
+        return _in_study(search_space, best.parameters), best.mean, best.standard_deviation
 
     def _time(self, trial: FrozenTrial) -> float:
         if self._clock is None:
@@ -282,11 +281,10 @@ def _step(given: Any) -> float | None:
     return None if isinstance(given, CategoricalDistribution) or given.log else step
 
 
-def _own(given: Any, internal: float) -> float:
+def _own(given: Any, internal: float) -> Any:
     """Return the value of a parameter of ours."""
     if step := _step(given):
-        place: int = round((internal - given.low) / step)
-        return place
+        return round((internal - given.low) / step)
     return internal if isinstance(given, FloatDistribution) else int(internal)
 
 
