@@ -119,7 +119,6 @@ bench: $(VENV)/.integrations
 	PYTHONPATH=. $(BIN)/python benchmarks/context_round.py --json docs/results/context_round.json
 	PYTHONPATH=. $(BIN)/python benchmarks/drift_fit.py --json docs/results/drift_fit.json
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/panel_fit.py --json docs/results/panel_fit.json
-	PYTHONPATH=. $(BIN)/python benchmarks/delayed_round.py --json docs/results/delayed_round.json
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/async_throughput.py --json docs/results/async_throughput.json
 	$(BIN)/python benchmarks/costs.py --json docs/results/costs.json
 	$(BIN)/python benchmarks/box_fit.py --repeats 3 --json docs/results/box_fit.json

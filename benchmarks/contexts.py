@@ -9,8 +9,9 @@ Hartmann-6 and Levy-10, in units of their standard deviations, with noise of 0.1
 
 `tv_gp_ucb` does not see the context. BoTorch's loops fit a `SingleTaskGP` to [action, context,
 time], or to the action alone where all stands still, and fix context and time in each ask; what
-they improve on is at the present time, and in this context. Runs are saved one by one: those in
-the file are not run again, and what is shown are those of the seeds asked for.
+they improve on is at the present time, and in this context. Xopt's expected improvement has them
+as variables that are fixed (`pip install 'botorch-tvbo[peers]'`). Runs are saved one by one: those
+in the file are not run again, and what is shown are those of the seeds asked for.
 
     python benchmarks/contexts.py --json docs/results/contexts.json
 """
@@ -26,6 +27,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from botorch.acquisition import LogExpectedImprovement, UpperConfidenceBound
 from botorch.acquisition.logei import qLogNoisyExpectedImprovement
@@ -190,10 +192,35 @@ def botorch(rule: str, problem: Any, seed: int) -> list[float]:
     return regrets
 
 
+def xopt(problem: Any, seed: int) -> list[float]:
+    """Return the regret of each round of Xopt's expected improvement, context and time fixed."""
+    from gest_api.vocs import VOCS
+    from xopt.generators.bayesian import ExpectedImprovementGenerator
+
+    actions = [f"x{i}" for i in range(2)]
+    seen = [f"z{i}" for i in range(len(problem.features(1)))]
+    space: dict[str, list[float]] = {name: [0.0, 1.0] for name in (*actions, *seen)}
+    vocs = VOCS(variables=space | {seen[-1]: [0.0, HORIZON]}, objectives={"y": "MAXIMIZE"})
+    generator, regrets = ExpectedImprovementGenerator(vocs=vocs), []
+    for n, start in enumerate(unit_points(HORIZON, 2, seed)):
+        fixed, X = dict(zip(seen, problem.features(n + 1), strict=True)), start[None]
+        if n >= problem.initial:
+            torch.manual_seed(1000 * seed + n)
+            generator.fixed_features = fixed
+            (chosen,) = generator.generate(1)
+            X = torch.tensor([[chosen[name] for name in actions]], dtype=torch.float64).clamp(0, 1)
+        regret, outcome = problem.play(X, n + 1)
+        row = dict(zip(actions, X[0].tolist(), strict=True))
+        generator.add_data(pd.DataFrame([{**row, **fixed, "y": outcome}]))
+        regrets.append(regret)
+    return regrets
+
+
 OURS = ("tv_cgp_ucb", "gp_ucb", "tv_gp_ucb")
 METHODS: dict[str, Callable[[Any, int], list[float]]] = {
     **{name: partial(ours, name) for name in OURS},
     **{name: partial(botorch, name) for name in ("LogEI", "UCB", "qLogNEI")},
+    "Xopt": xopt,
 }
 COMPARISONS = {name: [m for m in METHODS if m != "gp_ucb"] for name in DRIFTING}
 COMPARISONS |= {name: ["gp_ucb", "tv_gp_ucb", "LogEI"] for name in STATIC}

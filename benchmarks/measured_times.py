@@ -1,12 +1,12 @@
-"""Outcomes that are measured later than asked for: told with their time, and without.
+r"""Outcomes that are measured later than asked for: told with their time, and without.
 
-Five problems on the unit square whose optimum moves. An outcome is measured up to ten rounds after
+Five problems on the unit square whose optimum moves, or jumps. An outcome is measured up to ten rounds after
 its ask and told in the next round. Told without its time, it enters the model as of the ask;
 ``duration=`` says how long measuring takes on average, so that actions are chosen for that time.
 The regret is that of the action at the time of its measurement, of the asks after the twentieth.
 The seed draws the problem, its noise, the delays and the loop, the same for each way.
 
-    PYTHONPATH=. python benchmarks/measured_times.py --seeds 10 --workers 2 \\
+    PYTHONPATH=. python benchmarks/measured_times.py --seeds 10 --workers 2 \
         --json docs/results/measured_times.json
 """
 
@@ -19,11 +19,12 @@ from shared import COMPARED, compared, in_workers, parser, show
 from torch import Generator
 
 from experiments.problems.dynamic_problems import dynamic_problems
+from experiments.problems.fresh_problems import fresh_problems
 from tvbo import recipes
 
 HORIZON, ROUNDS, START = 80, 70, 20
 LONGEST = 10.0
-PROBLEMS = ["moving peaks", "rotating", "sudden jump", "seasonal", "drifting GP"]
+PROBLEMS = ["moving peaks", "rotating", "sudden jump", "seasonal", "random peaks, 2"]
 WAYS = ["told with its time", "told without", "with its time and duration="]
 
 
@@ -31,7 +32,8 @@ def play(job: tuple[str, str, int]) -> float:
     """Return the mean regret of the late rounds."""
     way, name, seed = job
     generator = Generator().manual_seed(seed)
-    problem = dynamic_problems(HORIZON, noise_variance=0.05, generator=generator)[name]
+    draw = fresh_problems if name == "random peaks, 2" else dynamic_problems
+    problem = draw(HORIZON, noise_variance=0.05, generator=generator)[name]
     delays = (LONGEST * torch.rand(ROUNDS, generator=generator, dtype=torch.float64)).tolist()
     duration = LONGEST / 2 if way == WAYS[2] else 0.0
     optimizer = recipes.tv_gp_ucb(bounds=problem.bounds, generator=seed, duration=duration)

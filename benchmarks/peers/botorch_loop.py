@@ -9,7 +9,11 @@ import math
 from collections.abc import Callable
 
 import torch
-from botorch.acquisition import AcquisitionFunction, UpperConfidenceBound
+from botorch.acquisition import (
+    AcquisitionFunction,
+    LogExpectedImprovement,
+    UpperConfidenceBound,
+)
 from botorch.acquisition.logei import qLogNoisyExpectedImprovement
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
@@ -25,6 +29,13 @@ Rule = Callable[[SingleTaskGP, Tensor], AcquisitionFunction]
 def ucb(model: SingleTaskGP, rows: Tensor) -> AcquisitionFunction:
     """Return UCB with β = 0.8 log(4 t) in round t."""
     return UpperConfidenceBound(model, beta=0.8 * math.log(4 * (len(rows) + 1)))
+
+
+def log_ei(model: SingleTaskGP, rows: Tensor) -> AcquisitionFunction:
+    """Return the improvement over the largest posterior mean of them, at the present time."""
+    with torch.no_grad():
+        best = model.posterior(rows.unsqueeze(1)).mean.max()
+    return LogExpectedImprovement(model, best)
 
 
 def log_noisy_ei(model: SingleTaskGP, rows: Tensor) -> AcquisitionFunction:

@@ -6,6 +6,7 @@ before it is asked. What a peer recommends in its own documentation is what it g
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -13,11 +14,12 @@ from typing import Protocol
 
 import pandas as pd
 import torch
-from botorch_loop import PlainBoTorch, log_noisy_ei
-from gpytorch.kernels import MaternKernel
+from botorch_loop import PlainBoTorch, log_ei, log_noisy_ei
+from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from torch import Generator, Tensor
 
 from tvbo import recipes
+from tvbo.kernels import TemporalDecayKernel
 from tvbo.optimizers import GPOptimizer
 from tvbo.trial import Trial
 
@@ -208,6 +210,75 @@ class RandomSearch:
         """Learn nothing."""
 
 
+class Optuna:
+    """A sampler of Optuna, to which time is unknown."""
+
+    def __init__(self, bounds: Tensor, seed: int, sampler: str):
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        self.bounds, self.model_size, self.asked = bounds, 0, None
+        own = getattr(optuna.samplers, sampler)(seed=seed)
+        self.study = optuna.create_study(direction="maximize", sampler=own)
+        self.space = {
+            f"x{i}": optuna.distributions.FloatDistribution(low, high)
+            for i, (low, high) in enumerate(bounds.T.tolist())
+        }
+
+    def ask(self, t: float) -> Tensor:
+        """Return the action for the present time, ``1 x d``."""
+        self.asked = self.study.ask(self.space)
+        chosen = [self.asked.params[name] for name in self.space]
+        return torch.tensor([chosen], dtype=torch.float64).clamp(*self.bounds)
+
+    def tell(self, X: Tensor, t: float, Y: float) -> None:
+        """Add an outcome."""
+        from optuna.trial import create_trial
+
+        trial, self.asked = self.asked, None
+        self.model_size += 1
+        if trial is not None:
+            self.study.tell(trial, Y)
+            return
+        params = dict(zip(self.space, X.squeeze(0).tolist(), strict=True))
+        self.study.add_trial(create_trial(params=params, distributions=self.space, value=Y))
+
+
+def pb2(**options: object) -> GPOptimizer:
+    """Return PB2's rule as in Ray: one RBF length-scale, ε by likelihood, its own β."""
+    return recipes.tv_gp_ucb(
+        covar_module=ScaleKernel(RBFKernel()).double(),
+        temporal_kernel=TemporalDecayKernel().double(),
+        beta=lambda round_number: 0.2 + max(math.log(0.4 * round_number), 0.0),
+        **options,
+    )
+
+
+class EventTriggered(Recipe):
+    """ET-GP-UCB (Brunzema et al., 2022): GP-UCB that begins anew when an outcome surprises it.
+
+    With π_t = π² t² / 6 and δ = 0.1 it begins anew, with the newest outcome, where that is further
+    from its mean than √(2 log(2 π_t / δ)) (σ(x) + σ_n), t counted since it began.
+    """
+
+    def __init__(self, bounds: Tensor, seed: int):
+        super().__init__(recipes.gp_ucb, bounds, seed)
+        self.bounds, self.seed, self.age = bounds, seed, 0
+
+    def tell(self, X: Tensor, t: float, Y: float) -> None:
+        """Add an outcome, perhaps to a model without others."""
+        self.age += 1
+        if self.asked is not None:
+            (row,) = self.optimizer.predict(X, t).to_dict("records")
+            noise = self.optimizer.posterior_state.outcome_noise(self.optimizer.observations)
+            bound = math.sqrt(2 * math.log(2 * math.pi**2 * self.age**2 / 6 / 0.1))
+            spread = row["standard_deviation"] + math.sqrt(noise or 0.0)
+            if abs(Y - row["mean"]) > bound * spread:
+                super().__init__(recipes.gp_ucb, self.bounds, self.seed)
+                self.age = 1
+        super().tell(X, t, Y)
+
+
 OURS = "ours"
 
 METHODS: dict[str, Callable[[Tensor, int], Method]] = {
@@ -216,6 +287,11 @@ METHODS: dict[str, Callable[[Tensor, int], Method]] = {
     "xopt": Xopt,
     "botorch-rbf": PlainBoTorch,
     "botorch-nei": partial(PlainBoTorch, rule=log_noisy_ei),
+    "botorch-ei": partial(PlainBoTorch, rule=log_ei),
+    "tpe": partial(Optuna, sampler="TPESampler"),
+    "optuna-gp": partial(Optuna, sampler="GPSampler"),
+    "pb2": partial(Recipe, pb2),
+    "et-gp-ucb": EventTriggered,
     "random": RandomSearch,
 }
 
@@ -225,5 +301,10 @@ LABELS = {
     "xopt": "Xopt TD-UCB",
     "botorch-rbf": "BoTorch [x, t], UCB",
     "botorch-nei": "BoTorch [x, t], qLogNEI",
+    "botorch-ei": "BoTorch [x, t], LogEI",
+    "tpe": "Optuna TPE",
+    "optuna-gp": "Optuna GPSampler",
+    "pb2": "PB2's rule",
+    "et-gp-ucb": "ET-GP-UCB",
     "random": "random",
 }

@@ -20,6 +20,7 @@ from methods import INITIAL, METHODS, Method
 from torch import Generator, Tensor
 
 from experiments.problems.dynamic_problems import dynamic_problems
+from experiments.problems.fresh_problems import fresh_problems
 from experiments.problems.moving_functions import DriftingFeatures
 from tvbo.test_functions import DriftingProblem
 
@@ -47,11 +48,10 @@ class Job:
 
 def make_problems(seed: int) -> dict[str, DriftingProblem]:
     """Return the problems by name."""
-    return dynamic_problems(
-        horizon=HORIZON,
-        noise_variance=NOISE_VARIANCE,
-        generator=Generator().manual_seed(seed),
-    )
+    found: dict[str, DriftingProblem] = {}
+    for problems in (dynamic_problems, fresh_problems):
+        found |= problems(HORIZON, NOISE_VARIANCE, Generator().manual_seed(seed))
+    return found
 
 
 class Game:
@@ -87,7 +87,10 @@ class Game:
 
     def observe(self, X: Tensor, t: float) -> float:
         """Return the value of the action ``1 x d`` with the noise of the next round."""
-        noise = torch.randn((), dtype=torch.float64, generator=self.generator).item()
+        if (own := getattr(self.problem, "noise", None)) is not None:
+            noise = own(X, self.generator).item()
+        else:
+            noise = torch.randn((), dtype=torch.float64, generator=self.generator).item()
         return self._value(X, t) + math.sqrt(NOISE_VARIANCE) * noise
 
     def ask(self, method: Method, n: int, t: float) -> tuple[Tensor, float]:

@@ -1,1 +1,1 @@
-"""Problems of the papers, and fifteen on boxes to compare methods on."""
+"""Problems of the papers, and twenty-three on boxes to compare methods on."""
