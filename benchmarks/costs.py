@@ -20,7 +20,7 @@ from tvbo.logs.blocks import BlockLikelihood
 from tvbo.logs.dataset import DriftLog, panel_rows
 from tvbo.logs.likelihood import LogLikelihood
 from tvbo.optimizers import GPOptimizer, OutcomeModel
-from tvbo.optimizers.posterior_state import RowState
+from tvbo.optimizers.posterior_state import PosteriorState
 from tvbo.spaces import FiniteSpace, InputLayout
 from tvbo.spaces.observations import Observations
 from tvbo.test_functions.drifting_gp import unit_grid
@@ -46,7 +46,7 @@ def median_seconds(
     return sorted(times)[REPEATS // 2]
 
 
-class RefactoredState(RowState):
+class RefactoredState(PosteriorState):
     """A posterior whose factor is computed from all observations in each round."""
 
     def update(self, observations: Observations, num_told: int, generator: torch.Generator) -> None:

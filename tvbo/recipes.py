@@ -31,7 +31,7 @@ from tvbo.optimizers.event import Settings
 from tvbo.optimizers.gp import Failures, GPOptimizer
 from tvbo.optimizers.outcome_model import OutcomeModel
 from tvbo.optimizers.pending import Pending
-from tvbo.optimizers.posterior_state import PosteriorState, RowState, StreamingState
+from tvbo.optimizers.posterior_state import PosteriorState
 from tvbo.optimizers.random import RandomSearch
 from tvbo.retention import EntropyThreshold, Reset, Retention, SizeLimit, SlidingWindow, StaleCutoff
 from tvbo.retention.entropy import Mode
@@ -729,11 +729,11 @@ def _posterior_state(
     if fitter.refit != RefitEvery(1) and isinstance(search_space, FiniteSpace):
         rows = search_space.choices
         if contexts is None:
-            return StreamingState(fitter, rows, tol=NEGLIGIBLE_WEIGHT)
+            return PosteriorState(fitter, rows)
         if isinstance(contexts, FiniteSpace) and len(rows) * len(contexts.choices) <= MAX_PAIRS:
             pairs = action_context_rows(rows, contexts.choices)
-            return StreamingState(fitter, pairs, tol=NEGLIGIBLE_WEIGHT)
-    return RowState(fitter, tol=NEGLIGIBLE_WEIGHT)
+            return PosteriorState(fitter, pairs)
+    return PosteriorState(fitter)
 
 
 def _minimizes(options: Mapping[str, Any]) -> bool:

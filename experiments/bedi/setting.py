@@ -21,7 +21,7 @@ from tvbo.acquisition import UCB, Acquisition, ConstantBeta, LogEI, MaxMean
 from tvbo.evaluation import History
 from tvbo.fit.model_fitter import ModelFitter
 from tvbo.optimizers import GPOptimizer, Optimizer, OutcomeModel
-from tvbo.optimizers.posterior_state import RowState
+from tvbo.optimizers.posterior_state import PosteriorState
 from tvbo.retention import EntropyThreshold, Retention
 from tvbo.retention.entropy import compression_budget
 from tvbo.spaces import FiniteSpace, InputLayout
@@ -116,7 +116,7 @@ class Setting:
             forgetting_rate=0.0,
             noise_variance=NOISE_VARIANCE,
         )
-        state = (RefactoredState if method == REFACTORED else RowState)(fitter)
+        state = (RefactoredState if method == REFACTORED else PosteriorState)(fitter)
         budgets = {COMPRESSED: self.budget, PAPERS: PAPER_BUDGET}
         retention: Retention | None = None
         if method in budgets:
@@ -125,7 +125,7 @@ class Setting:
         return GPOptimizer(search_space, models, acquisition, generator=generator)
 
 
-class RefactoredState(RowState):
+class RefactoredState(PosteriorState):
     """A posterior whose factor is computed from all observations in each round."""
 
     def update(self, observations: Observations, num_told: int, generator: Generator) -> None:

@@ -44,7 +44,7 @@ from tvbo.fit.model_fitter import OBSERVATIONS_PER_PARAMETER, ModelFitter
 from tvbo.models.ensemble_gp import EnsembleGP
 from tvbo.models.scale import marginals
 from tvbo.optimizers.pending import Hallucinate
-from tvbo.optimizers.posterior_state import RowState
+from tvbo.optimizers.posterior_state import PosteriorState
 from tvbo.recipes import DEFAULT_BETA, DEFAULT_LIMIT
 from tvbo.retention import SizeLimit
 from tvbo.rounding import argmax
@@ -195,7 +195,9 @@ class LearnedDriftGP(Model):
         super().__init__()
         self.observations = self._held = Observations(train_X, train_Y, train_Yvar)
         layout = InputLayout(action_bounds.shape[-1])
-        self._posterior_state = RowState(ModelFitter(layout, action_bounds, temporal_kernel="auto"))
+        self._posterior_state = PosteriorState(
+            ModelFitter(layout, action_bounds, temporal_kernel="auto")
+        )
 
     num_outputs = 1
     batch_shape = Size()

@@ -2,7 +2,6 @@ r"""The posterior of the observations that an optimizer holds, from round to rou
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import replace
@@ -21,7 +20,7 @@ from tvbo.rounding import TIE_TOLERANCE
 from tvbo.spaces.observations import Observations
 
 
-class PosteriorState(ABC):
+class PosteriorState:
     r"""The posterior of the observations that an optimizer holds.
 
     In each round, the optimizer calls :meth:`drop` if retention discards observations, then
@@ -32,14 +31,27 @@ class PosteriorState(ABC):
     they are learned from the observations that retention kept, and the model is built again from
     these. Between two fits, the scaling of outcomes stays as it was at the last one.
 
+    On a finite set it is a :class:`tvbo.models.StreamingGP`, at constant cost per round: one
+    posterior carries both the outcomes and the pending trials, and only where an outcome comes late
+    that was never seen pending, are the rows of the model made again. On any rows it is a
+    :class:`tvbo.models.EnsembleGP`, the average over hyperparameters where two forms of drift are
+    learned in each round; otherwise its factor grows by what is new.
+
     Args:
         fitter: Holds or learns the hyperparameters.
-        tol: Weight :math:`(1-\varepsilon)^{\text{age}}` at which an observation is negligible.
+        choices: ``n x d``, the finite set; None for any rows.
+        tol: Weight :math:`(1-\varepsilon)^{\text{age}}` at which an observation or a pending trial
+            is negligible. Of the observations that retention discards, those whose weight has
+            fallen to this stay in an ensemble until they are a third of it. Otherwise the model is
+            built again. A recommendation for a time long past may see them still.
     """
 
-    def __init__(self, fitter: ModelFitter, tol: float = 1e-12):
+    def __init__(self, fitter: ModelFitter, choices: Tensor | None = None, tol: float = 1e-12):
         self.fitter = fitter
+        self.choices = choices
         self.tol = tol
+        # The model of the last fit without observations, whose covariances all others share.
+        self._prior: tuple[TimeVaryingGP, StreamingGP] | None = None
         self._held: StandardizedModel | None = None
         # Observations in the model; None if it must be built again.
         self._num_seen: int | None = None
@@ -97,7 +109,7 @@ class PosteriorState(ABC):
             model, self._num_built = self._built(self.fitter, observations), len(observations)
         else:
             new = standardized(observations[seen:], self.fitter.transform)
-            model = self._taken_in(self._held.model, new)
+            model = self._taken_in(cast(Any, self._held.model), new)
         self._held = StandardizedModel(model, self.fitter.transform)
         self._num_seen = len(observations)
         return self._with_pending(self._held, observations, rows, pending)
@@ -128,10 +140,18 @@ class PosteriorState(ABC):
             return
         self._num_seen -= len(age)
         self._num_built -= int((~keep[: self._num_built]).sum())
-        if self._is_crowded(self._held.model, self._num_seen):
-            self.restart()
-            return
-        if self._may_matter(age):
+        model: Any = self._held.model
+        # A policy that drops at this very weight rounds it otherwise.
+        if isinstance(model, StreamingGP):
+            # Found by the weight when the model was made, which takes longer than a round.
+            may_matter = age.min().item() < model.memory * (1 - TIE_TOLERANCE)
+        elif len(model.weights) > 1 or 3 * self._num_seen <= 2 * len(model.train_targets):
+            # An average is built again in each round, and one that is crowded.
+            may_matter = True
+        else:
+            kernels, least = self.dense.temporal_kernels, self.tol * (1 + TIE_TOLERANCE)
+            may_matter = not kernels or any(bool((k.weight(age) > least).any()) for k in kernels)
+        if may_matter:
             self.restart()
 
     def state_dict(self) -> dict[str, Any]:
@@ -194,14 +214,14 @@ class PosteriorState(ABC):
         learned = cast(OneOutputModel, self._held.model).noise_variance
         return learned.item() * self._held.scale**2
 
-    def _noise_of_pending(self, observations: Observations) -> float:
-        """Return the noise variance of the standardized outcomes of pending trials.
+    def _noise_of_pending(self, observations: Observations, rows: Tensor) -> Tensor:
+        """Return the noise variances of the standardized outcomes of pending trials, ``q x 1``.
 
         As long as nothing is known of it, it is the least possible.
         """
         assert self._held is not None
         known = self.outcome_noise(observations) or 0.0
-        return max(known / self._held.scale**2, MIN_NOISE)
+        return torch.full_like(rows[:, :1], max(known / self._held.scale**2, MIN_NOISE))
 
     def _stand_ins(self, pending: Pending, rows: Tensor, expected: Callable[[], Tensor]) -> Tensor:
         """Return what stands in for outcomes, standardized, ``q x 1``."""
@@ -210,127 +230,53 @@ class PosteriorState(ABC):
         values, _ = transform(pending.outcomes(rows, lambda: transform.untransform(expected())[0]))
         return values
 
-    def _is_crowded(self, model: Any, num_kept: int) -> bool:
-        """Return whether a model is built again rather than has so many that are forgotten."""
-        return False
-
-    def _may_matter(self, age: Tensor) -> bool:
-        """Return whether an observation of one of some ages has not lost its weight."""
-        # A policy that drops at this very weight rounds it otherwise.
-        least, dense = self.tol * (1 + TIE_TOLERANCE), self.fitter.last_model
-        kernels = () if dense is None else dense.temporal_kernels
-        return not kernels or any(bool((each.weight(age) > least).any()) for each in kernels)
-
-    @abstractmethod
-    def _built(self, fitter: ModelFitter, observations: Observations) -> Any:
+    def _built(self, fitter: ModelFitter, observations: Observations) -> StreamingGP | EnsembleGP:
         """Return the model of some observations by the newest hyperparameters of a fitter."""
+        sets, observations = fitter.fitted.sets, fitter.standardized(observations)
+        if sets is not None and self.choices is None:
+            held = observations.X, observations.Y, observations.Yvar
+            return EnsembleGP.from_sets(sets, *held).weighed_by_likelihood()
+        dense, noise = fitter.last_model, fitter.given_noise
+        assert dense is not None
+        if self.choices is None:
+            return self._taken_in(EnsembleGP.from_model(dense, noise), observations)
+        if self._prior is None or self._prior[0] is not dense:
+            model = StreamingGP.from_model(dense, self.choices, noise_variance=noise, tol=self.tol)
+            self._prior = dense, model
+        return self._taken_in(copy(self._prior[1]), observations)
 
-    @abstractmethod
-    def _taken_in(self, model: Any, new: Observations) -> Any:
+    def _taken_in(
+        self, model: StreamingGP | EnsembleGP, new: Observations
+    ) -> StreamingGP | EnsembleGP:
         """Return a model with more standardized outcomes."""
+        if len(new) == 0:
+            return model
+        if isinstance(model, EnsembleGP):
+            return model.condition_on_observations(new.X, new.Y, new.Yvar)
+        model.observe(new.X, new.Y, new.Yvar)
+        return model
 
-    @abstractmethod
     def _with_pending(
         self, held: StandardizedModel, observations: Observations, rows: Tensor, pending: Pending
     ) -> StandardizedModel:
         """Return the posterior after the pending trials, as :meth:`condition`."""
-
-
-class RowState(PosteriorState):
-    """The posterior on any rows: for boxes, and for contexts between bounds.
-
-    Where two forms of drift are learned in each round, it is averaged over their hyperparameters;
-    otherwise the factor of a :class:`tvbo.models.EnsembleGP` grows by what is new.
-
-    Args:
-        fitter: Holds or learns the hyperparameters.
-        tol: Of the observations that retention discards, those whose weight has fallen to this stay
-            in the model until they are a third of it. Otherwise the model is built again. A
-            recommendation for a time long past may see them still.
-    """
-
-    def _is_crowded(self, model: EnsembleGP, num_kept: int) -> bool:
-        # An average is built again in each round.
-        return len(model.weights) > 1 or 3 * num_kept <= 2 * len(model.train_targets)
-
-    def _built(self, fitter: ModelFitter, observations: Observations) -> EnsembleGP:
-        sets, observations = fitter.fitted.sets, fitter.standardized(observations)
-        if sets is not None:
-            held = observations.X, observations.Y, observations.Yvar
-            return EnsembleGP.from_sets(sets, *held).weighed_by_likelihood()
-        dense = fitter.last_model
-        assert dense is not None
-        return self._taken_in(EnsembleGP.from_model(dense, fitter.given_noise), observations)
-
-    def _taken_in(self, model: EnsembleGP, new: Observations) -> EnsembleGP:
-        return model.condition_on_observations(new.X, new.Y, new.Yvar) if len(new) > 0 else model
-
-    def _with_pending(
-        self, held: StandardizedModel, observations: Observations, rows: Tensor, pending: Pending
-    ) -> StandardizedModel:
+        model: Any = held.model
+        streaming = isinstance(model, StreamingGP)
+        if streaming and not len(rows) == 0 == model.num_pending:
+            if len(rows) > 0:
+                now = torch.cat([rows[:, -1], observations.X[:, -1]]).max()
+                rows = rows[now - rows[:, -1] < model.memory]
+            # They are known all the same, so that outcomes that come late cost no more.
+            model.set_X_pending(rows, self._noise_of_pending(observations, rows))
+            rows = model.X_pending
         if len(rows) == 0 or not pending.enabled:
             return held
         with torch.no_grad():
-            Y = self._stand_ins(pending, rows, lambda: marginals(held.model, rows.unsqueeze(-2))[0])
-            noise = torch.full_like(Y, self._noise_of_pending(observations))
-            conditioned: Any = held.model.condition_on_observations(rows, Y, noise=noise)
+            if streaming:
+                Y = self._stand_ins(pending, rows, lambda: model.expected_outcomes.unsqueeze(-1))
+                conditioned = model.condition_on_pending(Y)
+            else:
+                Y = self._stand_ins(pending, rows, lambda: marginals(model, rows.unsqueeze(-2))[0])
+                noise = self._noise_of_pending(observations, rows)
+                conditioned = model.condition_on_observations(rows, Y, noise=noise)
         return replace(held, model=conditioned)
-
-
-class StreamingState(PosteriorState):
-    r"""The posterior on a finite set, at constant cost per round.
-
-    One posterior carries both the outcomes and the pending trials, at the cost of a round without
-    delay. Only where an outcome comes late that was never seen pending, are the rows of the model
-    made again.
-
-    Args:
-        fitter: Holds or learns the hyperparameters.
-        choices: ``n x d``, the finite set.
-        tol: Weight :math:`(1-\varepsilon)^{\text{age}}` at which an observation or a pending trial
-            is negligible, as in :class:`tvbo.models.StreamingGP`.
-    """
-
-    def __init__(self, fitter: ModelFitter, choices: Tensor, tol: float = 1e-12):
-        super().__init__(fitter, tol)
-        self.choices = choices
-        # The model of the last fit without observations, whose covariances all others share.
-        self._prior: tuple[TimeVaryingGP, StreamingGP] | None = None
-
-    def _built(self, fitter: ModelFitter, observations: Observations) -> StreamingGP:
-        dense = fitter.last_model
-        assert dense is not None
-        if self._prior is None or self._prior[0] is not dense:
-            noise = fitter.given_noise
-            model = StreamingGP.from_model(dense, self.choices, noise_variance=noise, tol=self.tol)
-            self._prior = dense, model
-        model = copy(self._prior[1])
-        return self._taken_in(model, standardized(observations, fitter.transform))
-
-    def _taken_in(self, model: StreamingGP, new: Observations) -> StreamingGP:
-        if len(new) > 0:
-            model.observe(new.X, new.Y, new.Yvar)
-        return model
-
-    def _may_matter(self, age: Tensor) -> bool:
-        assert self._held is not None
-        # Found by the weight when the model was made, which takes longer than a round.
-        return age.min().item() < cast(StreamingGP, self._held.model).memory * (1 - TIE_TOLERANCE)
-
-    def _with_pending(
-        self, held: StandardizedModel, observations: Observations, rows: Tensor, pending: Pending
-    ) -> StandardizedModel:
-        model: Any = held.model
-        if len(rows) == 0 == model.num_pending:
-            return held
-        if len(rows) > 0:
-            now = torch.cat([rows[:, -1], observations.X[:, -1]]).max()
-            rows = rows[now - rows[:, -1] < model.memory]
-        noise = torch.full_like(rows[:, :1], self._noise_of_pending(observations))
-        model.set_X_pending(rows, noise)
-        # They are known all the same, so that outcomes that come late cost no more.
-        if len(rows) == 0 or not pending.enabled:
-            return held
-        rows, expected = model.X_pending, lambda: model.expected_outcomes.unsqueeze(-1)
-        values = self._stand_ins(pending, rows, expected)
-        return replace(held, model=model.condition_on_pending(values))
