@@ -1,7 +1,7 @@
 r"""Outcomes that are measured later than asked for: told with their time, and without.
 
-Five problems on the unit square whose optimum moves, or jumps. An outcome is measured up to ten rounds after
-its ask and told in the next round. Told without its time, it enters the model as of the ask;
+Five problems on the unit square whose optimum moves, or jumps. An outcome is measured up to ten
+rounds after its ask and told in the next round. Told without its time, it enters as of the ask;
 ``duration=`` says how long measuring takes on average, so that actions are chosen for that time.
 The regret is that of the action at the time of its measurement, of the asks after the twentieth.
 The seed draws the problem, its noise, the delays and the loop, the same for each way.
