@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ MAX_TRIALS = 500
 """Number of the newest trials that are read: each suggestion begins with them again."""
 
 SEEDS_APART = 1_000_003
-"""Distance of the seeds of two runs of a host; each of its suggestions has one."""
+"""Distance of the seeds of two runs of a host."""
 
 _is_replaying = ContextVar("is_replaying", default=False)
 logging.getLogger("tvbo.optimizers").addFilter(lambda record: not _is_replaying.get())
@@ -44,7 +44,7 @@ class HostTrial:
     lost: str = ""
 
 
-def optimizer_of(trials: Iterable[HostTrial], **options: Any) -> GPOptimizer:
+def optimizer_of(trials: Sequence[HostTrial], generator: int = 0, **options: Any) -> GPOptimizer:
     """Return an optimizer that knows the newest trials, with the defaults of ``tv_gp_ucb``.
 
     It depends on them and on the options alone, so that all processes of a host choose alike.
@@ -52,13 +52,18 @@ def optimizer_of(trials: Iterable[HostTrial], **options: Any) -> GPOptimizer:
 
     Args:
         trials: The trials, oldest first.
+        generator: Seed of the host's run; each number of trials has one of its own, for each would
+            begin with the same action.
         **options: Options of :func:`tvbo.recipes.tv_cgp_ucb` where ``context_bounds`` or
             ``contexts`` are given, else of :func:`tvbo.recipes.tv_gp_ucb`.
     """
+    seed = SEEDS_APART * generator + len(trials)
     has_contexts = not options.keys().isdisjoint(("context_bounds", "contexts"))
-    optimizer = (recipes.tv_cgp_ucb if has_contexts else recipes.tv_gp_ucb)(**options)
+    optimizer = (recipes.tv_cgp_ucb if has_contexts else recipes.tv_gp_ucb)(
+        generator=seed, **options
+    )
     with _replaying():
-        for trial in list(trials)[-MAX_TRIALS:]:
+        for trial in trials[-MAX_TRIALS:]:
             opened = optimizer.attach(trial.parameters, trial.t, trial.context)
             outcomes = trial.Y.values() if isinstance(trial.Y, Mapping) else [trial.Y or 0.0]
             if trial.lost or not all(map(math.isfinite, outcomes)):
@@ -68,28 +73,28 @@ def optimizer_of(trials: Iterable[HostTrial], **options: Any) -> GPOptimizer:
     return optimizer
 
 
-def suggest(
-    trials: Sequence[HostTrial],
-    t: float,
-    context: Any = None,
-    q: int = 1,
-    **options: Any,
+def ask(
+    optimizer: GPOptimizer, trials: Sequence[HostTrial], t: float, context: Any = None, q: int = 1
 ) -> tuple[Trial, ...]:
-    """Return the next ``q`` trials after those that a host has.
+    """Return the next ``q`` trials of an optimizer after those that it knows.
 
     Args:
-        trials: The trials, oldest first.
+        optimizer: The optimizer, as of :func:`optimizer_of`.
+        trials: The trials that it knows.
         t: The present time; an outcome that is newer already moves it on.
         context: The present context, where contexts are declared.
         q: Number of trials.
-        **options: As of :func:`optimizer_of`.
     """
-    # Each suggestion begins a run of its own, which would start with the same action.
-    seed = SEEDS_APART * options.pop("generator", 0) + len(trials)
-    optimizer = optimizer_of(trials, generator=seed, **options)
     now = max([t, *(trial.t for trial in trials[-MAX_TRIALS:] if trial.Y is not None)])
     with _replaying():
         return optimizer.ask(now, context, q=q)
+
+
+def suggest(
+    trials: Sequence[HostTrial], t: float, context: Any = None, q: int = 1, **options: Any
+) -> tuple[Trial, ...]:
+    """Return the next ``q`` trials after those of a host, as :func:`optimizer_of` and ``ask``."""
+    return ask(optimizer_of(trials, **options), trials, t, context, q)
 
 
 def observed_range(rows: Sequence[Sequence[float]]) -> list[tuple[float, float]]:

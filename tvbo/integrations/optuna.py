@@ -186,7 +186,7 @@ class TimeVaryingSampler(BaseSampler):
         """
         search_space = self.infer_relative_search_space(study, study.trials[-1])
         options, trials = self._options_of(study, search_space), self._trials(study, search_space)
-        best = optimizer_of(trials.values(), **options).recommend(context, t)
+        best = optimizer_of(list(trials.values()), **options).recommend(context, t)
         return _in_study(search_space, best.parameters), best.mean, best.standard_deviation
 
     def _time(self, trial: FrozenTrial) -> float:
