@@ -94,8 +94,8 @@ def stress(run: Path, clients: int, count: int, kills: int) -> bool:
         time.sleep(0.01)
     server.kill()
     rows = read_run(run)
-    states = {trial["id"]: trial["state"] for trial in rows.trials}
-    found = {number: Y for number, (Y, _) in rows.outcomes.items()}
+    states = {trial.id: trial.state for trial in rows.trials}
+    found = {trial.id: trial.Y for trial in rows.trials if trial.Y}
     lost = [n for n, outcome in told.items() if found.get(n) != (outcome,)]
     lost += [n for n in failed if states.get(n) != "failed"]
     print(

@@ -92,14 +92,14 @@ def check(url: str | Path, said: list[tuple], kills: int) -> None:
         assert not said
         return
     rows = read_run(url)
-    trials = {trial["id"]: trial for trial in rows.trials}
+    trials = {trial.id: trial for trial in rows.trials}
     for call, number, what in said:
         if call == "ask":
-            assert trials[number]["key"] == what
+            assert trials[number].key == what
         elif call == "tell":
-            assert rows.outcomes[number][0] == (what,)
+            assert [*trials[number].Y] == [what]
         elif call == "fail":
-            assert (trials[number]["state"], trials[number]["reason"]) == ("failed", what)
+            assert (trials[number].state, trials[number].reason) == ("failed", what)
     # Each process may have been killed before it could say what it had done.
     counts = {call: [word[0] for word in said].count(call) for call in ("ask", "tell", "fail")}
     for call, state in (("tell", "told"), ("fail", "failed")):

@@ -119,7 +119,7 @@ def test_a_page_says_what_the_optimizer_says(tmp_path, case):
         assert f"{100 * share:.0f} %" in page.text.split("What matters")[1]
         assert name.split("\x1b")[0] in page.text
     if case != "objectives":
-        context = None if case == "names" else torch.tensor(rows.trials[-1]["context"])
+        context = None if case == "names" else torch.tensor(rows.trials[-1].context)
         best = optimizer.recommend(context)
         assert f"{best.mean:.4g}, with 95 % between" in page.text
     for heading in ("Over time", "The model now", "Calibration", "Newest failures"):

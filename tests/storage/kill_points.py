@@ -49,14 +49,14 @@ def goes_on(path: Path) -> int:
     trials = optimizer.num_trials
     for each in (*optimizer.open_trials, optimizer.ask()):
         optimizer.tell(each, outcome(optimizer, each))
-    states = [each["state"] for each in read_run(path).trials]
+    states = [each.state for each in read_run(path).trials]
     assert states == ["told"] * (trials + 1), states
     return trials
 
 
 def told(path: Path) -> dict[int, tuple]:
     """Outcomes by trial."""
-    return {number: tuple(Y) for number, (Y, _) in read_run(path).outcomes.items()}
+    return {each.id: tuple(each.Y) for each in read_run(path).trials if each.Y}
 
 
 def create(folder: Path) -> tuple[int, int]:

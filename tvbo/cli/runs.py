@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from sqlalchemy import insert, inspect, select
 
 from tvbo.cli.app import Run, check_outputs, files_of, print_rows, print_values, saving, title_of
+from tvbo.recorded_trial import RecordedTrial
 from tvbo.storage.database import Database, StorageError, metadata
 from tvbo.storage.rows import RunRows, read_run
 
@@ -98,18 +99,18 @@ def _summary(rows: RunRows) -> dict[str, object]:
     run = rows.run
     values: dict[str, object] = {"optimizer": _class_name(rows), "seed": run["seed"]}
     if rows.trials:
-        values["parameters"] = ", ".join(rows.trials[-1]["parameters"])
+        values["parameters"] = ", ".join(rows.trials[-1].parameters)
     values["trials"] = ", ".join(f"{count} {state}" for state, count in rows.counts.items())
     begun = datetime.fromtimestamp(run["begun_at"], UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     return values | {"begun": f"{begun}, by tvbo {run['tvbo']}", "changed by": run["changed_by"]}
 
 
-def _row(rows: RunRows, trial: Mapping[str, Any]) -> dict[str, object]:
+def _row(rows: RunRows, trial: RecordedTrial) -> dict[str, object]:
     """Return a trial as a row of a table."""
-    row = {"trial": trial["id"], "t": rows.time_of(trial), **trial["parameters"]}
-    Y = rows.outcomes.get(trial["id"], ([None] * len(rows.outcome_names), []))[0]
-    row |= {"state": trial["state"], **dict(zip(rows.outcome_names, Y, strict=True))}
-    return row | {"reason": trial["reason"]}
+    row = {"trial": trial.id, "t": rows.time_of(trial), **trial.parameters}
+    Y: Sequence[float | None] = trial.Y or [None] * len(rows.outcome_names)
+    row |= {"state": trial.state, **dict(zip(rows.outcome_names, Y, strict=True))}
+    return row | {"reason": trial.reason}
 
 
 def _class_name(rows: RunRows) -> str:

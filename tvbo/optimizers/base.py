@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from numbers import Integral, Real
 from pathlib import Path
@@ -24,16 +24,9 @@ from botorch.exceptions.errors import (
 )
 from torch import Generator, Tensor
 
-from tvbo.optimizers.event import (
-    Event,
-    Kind,
-    Record,
-    RecordedTrial,
-    Settings,
-    in_order,
-    trial_of,
-)
+from tvbo.optimizers.event import Event, Kind, Record, Settings
 from tvbo.randomness import default_generator, draw_seed, generator_of
+from tvbo.recorded_trial import RecordedTrial, in_order
 from tvbo.spaces import FiniteSpace, InputLayout
 from tvbo.spaces.labels import Context, Labels, Outcome, Time, TimeScale
 from tvbo.spaces.observations import Observations
@@ -99,8 +92,11 @@ class Optimizer(ABC):
     failures: str = "learn"
     """``"nan"`` if a trial whose outcome is NaN fails."""
     _listeners: tuple[dict[str, Callable[..., object] | None], ...] = ()
-    _prepared: tuple[tuple[float, float, object], Optimizer, Tensor] | None = None
-    """What was prepared: for which ask, a copy that has chosen the action, and the action."""
+    _prepared: (
+        tuple[tuple[float, float, object], Optimizer, tuple[Tensor, Mapping[str, Any]]] | None
+    ) = None
+    """What was prepared: for which ask, a copy that has chosen the action, the action, and what was
+    predicted of it."""
     _events: list[Event] | None = None
     """Events of the change that is under way, announced when it is complete and on disk."""
 
@@ -262,62 +258,75 @@ class Optimizer(ABC):
                 whose steps are limited.
         """
         with self._change("ask"):
-            one_of_all = q is None and choices is None
-            request = None if one_of_all else self._read_request(q, choices, key)
-            if key is not None and (known := self._asked_with(key, context, request)) is not None:
+            self._check_request(q, choices, key)
+            among = None if choices is None else self.search_space.read_table(choices)
+            if key is not None and (known := self._asked_with(key, context, among)) is not None:
                 return known
             self._check_can_ask()
             now = self._time_to_ask(t)
             t = self._end_of(now, duration)
-            trials = self._ask_for(request, now, t, self._check_context(context), key)
-            return trials[0] if q is None else trials
+            trials = self._ask_for(q or 1, among, now, t, self._check_context(context), key)
+            return trials[0] if q is None else tuple(trials)
 
     def _ask_for(
         self,
-        request: Request | None,
+        q: int,
+        choices: Tensor | None,
         now: float,
         t: float,
         context: Tensor | None,
         key: str | None,
-    ) -> tuple[Trial, ...]:
+    ) -> list[Trial]:
         """Choose actions at the present for some time, and open their trials."""
-        round_number, q = self._num_asked + 1, 1 if request is None else request.q or 1
-        space = self._within_reach(
-            self._space_of(None if request is None else request.choices), now
-        )
+        began, round_number = perf_counter(), self._num_asked + 1
+        space = self._within_reach(self._space_of(choices), now)
         trials: list[Trial] = []
-        began = perf_counter()
         try:
             while len(trials) < q:
-                X = self._take_prepared(t, context) if request is None else None
-                if X is None:
+                ahead = self._take_prepared(t, context) if q == 1 and choices is None else None
+                if ahead is not None:
+                    X, predicted = ahead
+                else:
                     self._start_ask(self._num_trials + 1)
-                    X = self._choose(space, q - len(trials), t, context)
-                new = []
+                    X, predicted = self._choose(space, q - len(trials), t, context), None
                 for x in X.split(1):
                     self._num_trials += 1
-                    choice = None if request is None else request.place(x)
+                    place, labels = _place(x, choices), self.labels
                     trial = Trial(
-                        self._num_trials, x, t, context, labels=self.labels, key=key, choice=choice
+                        self._num_trials, x, t, context, labels=labels, key=key, choice=place
                     )
-                    new.append(self._judge(trial))
-                self._num_asked = round_number
-                asked = [self._ask_event(trial, now, perf_counter() - began) for trial in new]
-                self._add(*self._refits(), *asked)
-                for trial in new:
-                    if key is not None:
-                        self._by_key[key] = trial if trial.skipped else trial.id
-                    if not trial.skipped:
-                        self._asked_at[trial.id] = now
-                        self._open_trial(trial)
-                trials += new
+                    trials.append(self._judge(trial))
+                    self._num_asked, seconds = round_number, perf_counter() - began
+                    self._open_asked(trials[-1], now, predicted, seconds)
         except BaseException:
             # The caller never gets these trials of a batch. A record never has them either.
             for trial in trials if self._record is None else ():
-                if not trial.skipped:
+                if trial.id in self._open:
                     self.expire(trial, "the ask for its batch was interrupted")
             raise
-        return tuple(trials)
+        return trials
+
+    def _open_asked(
+        self, trial: Trial, now: float, predicted: Mapping[str, Any] | None, seconds: float
+    ) -> None:
+        """Open a trial that was asked for, unless it is skipped, with what a record has of it."""
+        if predicted is None:
+            predicted = {} if self._record is None else self._predicted(trial)
+        event = Event(
+            "ask",
+            trial,
+            self._num_asked,
+            now,
+            reason="" if trial.informative else self.trial_log.newest[-1].reason,
+            dropped=self._dropped(),
+            predicted={**predicted, "seconds": seconds},
+        )
+        self._add(*self._refits(), event)
+        if trial.key is not None:
+            self._by_key[trial.key] = trial if trial.skipped else trial.id
+        if not trial.skipped:
+            self._asked_at[trial.id] = now
+            self._open_trial(trial)
 
     def prepare(
         self,
@@ -347,11 +356,11 @@ class Optimizer(ABC):
             space, moment = self._within_reach(self.search_space, now), self._moment(here)
 
         def choose() -> None:
-            ahead._start_ask(ahead._num_trials + 1)
+            number = ahead._num_trials + 1
+            ahead._start_ask(number)
             X = ahead._choose(space, 1, end, here)
-            # What a record has of it is made as well, most of which the models keep.
-            ahead._predicted(Trial(ahead._num_trials + 1, X, end, here, labels=ahead.labels))
-            self._prepared = (end, until, moment), ahead, X
+            predicted = ahead._predicted(Trial(number, X, end, here, labels=ahead.labels))
+            self._prepared = (end, until, moment), ahead, (X, predicted)
 
         return choose
 
@@ -360,32 +369,22 @@ class Optimizer(ABC):
         log, here = self.trial_log, None if context is None else tuple(context.tolist())
         return self.seed, self._num_trials, log.num_told, log.num_failed, log.num_expired, here
 
-    def _take_prepared(self, t: float, context: Tensor | None) -> Tensor | None:
-        """Take over a copy that has chosen the action of this ask; None if there is none."""
+    def _take_prepared(
+        self, t: float, context: Tensor | None
+    ) -> tuple[Tensor, Mapping[str, Any]] | None:
+        """Take over a copy that has chosen the action of this ask, with what it predicted.
+
+        Returns:
+            The action and the prediction; None if none was prepared.
+        """
         prepared, self._prepared = self._prepared, None
         if prepared is None:
             return None
-        (first, last, moment), ahead, X = prepared
+        (first, last, moment), ahead, chosen = prepared
         if not first <= t <= last or moment != self._moment(context):
             return None
         vars(self).update(ahead.__getstate__())
-        return X
-
-    def _ask_event(self, trial: Trial, now: float, seconds: float) -> Event:
-        """Return the event of an ask, with what a record of it has."""
-        if self._record is None:
-            return Event("ask", trial)
-        reason = "" if trial.informative else self.trial_log.newest[-1].reason
-        predicted = {**self._predicted(trial), "seconds": seconds}
-        return Event(
-            "ask",
-            trial,
-            round=self._num_asked,
-            asked=now,
-            reason=reason,
-            dropped=self._dropped(),
-            predicted=predicted,
-        )
+        return chosen
 
     def attach(self, X: Tensor | Named, t: Time, context: Context | None = None) -> Trial:
         """Open a trial with an action of the caller's choice, such as a row of a log.
@@ -483,7 +482,11 @@ class Optimizer(ABC):
             values = tuple((self._signs * observation.Y).flatten().tolist())
             noise = () if observation.Yvar is None else tuple(observation.Yvar.flatten().tolist())
             self._learn(trial, observation)
-            self._note_outcome(trial, trial.t if measured is None else measured)
+            self._close(trial)
+            t = trial.t if measured is None else measured
+            self._newest_observed = max(self._newest_observed, (t, trial.id))
+            self.trial_log.num_told += 1
+            self._failing = []
             self._add(Event("tell", trial, measured=measured, Y=values, Yvar=noise))
 
     def tell_frame(
@@ -760,19 +763,6 @@ class Optimizer(ABC):
         """Return what its trials do not tell of its state, as data; of most rules nothing."""
         return {}
 
-    def _load(self, trials: Sequence[RecordedTrial], state: Mapping[str, Any]) -> bool:
-        """Take over the state after some trials, without making their changes one by one.
-
-        Args:
-            trials: The trials of a run.
-            state: Its :meth:`state_dict`.
-
-        Returns:
-            Whether that is done; else ``_open_trial``, ``_learn`` and ``_forget`` are called for
-            each change.
-        """
-        return False
-
     def restore(
         self, blank: Optimizer, trials: Sequence[RecordedTrial], state: Mapping[str, Any]
     ) -> None:
@@ -784,59 +774,75 @@ class Optimizer(ABC):
             state: Its :meth:`state_dict` after the newest change.
         """
         vars(self).update(blank.__getstate__())
-        is_loaded = self._load(trials, state)
-        one_by_one = trials
-        if is_loaded:
-            # Of outcomes only the newest matters, beyond their number and the newest time.
-            last = max((each.ended or 0 for each in trials if each.Y), default=0)
-            one_by_one = [
-                each for each in trials if not each.Y or each.ended == last or not each.informative
-            ]
-            self.trial_log.num_told = len(trials) - len(one_by_one)
-            self._by_key = {each.key: each.id for each in trials if each.key is not None}
-            told = ((each.observed_at, each.id) for each in trials if each.Y)
-            self._newest_observed = max(told, default=self._newest_observed)
-        for recorded, ends in in_order(one_by_one):
-            if ends:
-                self._restore_end(recorded, is_loaded)
-            else:
-                self._restore_start(recorded, is_loaded)
+        self._load(trials, state)
+        told = [each for each in trials if each.state == "told"]
+        opened = [each for each in trials if each.state == "open"]
+        failed = [each for each in trials if each.state == "failed"]
         self._num_trials = len(trials)
         self._num_asked = max((each.round or 0 for each in trials), default=0)
-        opened = [each for each in trials if each.state != "skipped"]
-        self._newest_opened = trial_of(opened[-1], self.labels) if opened else None
+        self._open = {each.id: self._recorded(each) for each in opened}
+        self._asked_at = {each.id: each.asked for each in opened if each.asked is not None}
+        tried = [each for each in trials if each.state != "skipped"]
+        self._newest_opened = self._recorded(tried[-1]) if tried else None
+        self._by_key = {
+            each.key: self._recorded(each) if each.state == "skipped" else each.id
+            for each in trials
+            if each.key is not None
+        }
+        self._newest_observed = max(
+            ((each.observed_at, each.id) for each in told), default=self._newest_observed
+        )
+        newest = max((each.ended or 0 for each in told), default=0)
+        alike = sorted((each.ended, each.X) for each in failed if (each.ended or 0) > newest)
+        self._failing = [torch.tensor([X]) for _, X in alike[-FAILURES_IN_A_ROW:]]
+        self.trial_log = TrialLog()
+        self.trial_log.num_told = len(told)
+        # Of the others only the number is of interest.
+        for each, ends in in_order([each for each in trials if not (each.Y and each.informative)]):
+            if ends and (each.state == "failed" or each.state == "expired"):
+                self.trial_log.add(self._recorded(each), each.state, each.reason)
+            elif not ends and not each.informative:
+                ending: Ending = "skipped" if each.state == "skipped" else "discarded"
+                self.trial_log.add(self._recorded(each), ending, each.rejection)
 
-    def _restore_start(self, recorded: RecordedTrial, is_loaded: bool) -> None:
-        """Open a trial of a record; that of an ended one is loaded already where all are."""
-        number, is_skipped = recorded.id, recorded.state == "skipped"
-        self._num_trials = number
-        if recorded.key is not None:
-            trial = trial_of(recorded, self.labels) if is_skipped else number
-            self._by_key[recorded.key] = trial
-        if not recorded.informative:
-            ending: Ending = "skipped" if is_skipped else "discarded"
-            self.trial_log.add(trial_of(recorded, self.labels), ending, recorded.rejection)
-        if recorded.round is not None:
-            if not is_loaded:
-                self._start_ask(number)
-            self._num_asked = recorded.round
-            if not is_skipped:
-                self._asked_at[number] = recorded.t if recorded.asked is None else recorded.asked
-        if not is_skipped and not (is_loaded and recorded.ended is not None):
-            self._open_trial(trial_of(recorded, self.labels))
+    def _load(self, trials: Sequence[RecordedTrial], state: Mapping[str, Any]) -> None:
+        """Take over what the rule has learned of some trials; by default, change by change.
 
-    def _restore_end(self, recorded: RecordedTrial, is_loaded: bool) -> None:
-        """Close a trial of a record."""
-        trial = None if is_loaded else self._open[recorded.id]
-        if recorded.state == "told":
-            if trial is not None:
-                given = recorded.Y, recorded.Yvar or None, recorded.measured
+        Args:
+            trials: The trials of a run.
+            state: Its :meth:`state_dict`.
+        """
+        for each, ends in in_order(trials):
+            if not ends:
+                self._num_trials = each.id
+                if each.round is not None and each.asked is not None:
+                    self._start_ask(each.id)
+                    self._num_asked, self._asked_at[each.id] = each.round, each.asked
+                if each.state != "skipped":
+                    self._open_trial(self._recorded(each))
+                continue
+            self._close(trial := self._open[each.id])
+            if each.state == "told":
+                given = each.Y, each.Yvar or None, each.measured
                 self._learn(trial, self._observation(trial, *given))
-            self._note_outcome(trial or recorded, recorded.observed_at)
-        else:
-            ending: Ending = "failed" if recorded.state == "failed" else "expired"
-            trial = trial or trial_of(recorded, self.labels)
-            self._note_loss(trial, ending, recorded.reason, is_loaded)
+                self._newest_observed = max(self._newest_observed, (each.observed_at, each.id))
+            else:
+                self._forget(trial)
+
+    def _recorded(self, recorded: RecordedTrial) -> Trial:
+        """Return the trial of a record."""
+        context = recorded.context
+        return Trial(
+            recorded.id,
+            torch.tensor([recorded.X], dtype=torch.float64),
+            recorded.t,
+            None if context is None else torch.tensor(context, dtype=torch.float64),
+            informative=recorded.informative,
+            information_gain=recorded.information_gain,
+            skipped=recorded.state == "skipped",
+            labels=self.labels,
+            key=recorded.key,
+        )
 
     def _check_can_ask(self) -> None:  # noqa: B027  # Few rules need it.
         """Raise if no further ask is planned for."""
@@ -873,29 +879,18 @@ class Optimizer(ABC):
     def _lose(self, trial: Trial | int, call: Kind, ending: Ending, reason: str) -> Trial:
         """Close a trial that has no outcome, and return it."""
         trial, reason = self._find(trial), _as_text(reason)
-        self._note_loss(trial, ending, reason)
-        self._add(Event(call, trial, reason=reason))
-        return trial
-
-    def _note_outcome(self, trial: Trial | RecordedTrial, measured: float) -> None:
-        """Close a trial whose outcome, measured at a time, was learned."""
-        self._open.pop(trial.id, None)
-        self._asked_at.pop(trial.id, None)
-        self._newest_observed = max(self._newest_observed, (measured, trial.id))
-        self.trial_log.num_told += 1
-        self._failing = []
-
-    def _note_loss(
-        self, trial: Trial, ending: Ending, reason: str, is_forgotten: bool = False
-    ) -> None:
-        """Close a trial that has no outcome."""
-        self._open.pop(trial.id, None)
-        self._asked_at.pop(trial.id, None)
-        if not is_forgotten:
-            self._forget(trial)
+        self._close(trial)
+        self._forget(trial)
         self.trial_log.add(trial, ending, reason)
         if ending == "failed":
             self._failing = [*self._failing, trial.X][-FAILURES_IN_A_ROW:]
+        self._add(Event(call, trial, reason=reason))
+        return trial
+
+    def _close(self, trial: Trial) -> None:
+        """Take a trial as ended."""
+        del self._open[trial.id]
+        self._asked_at.pop(trial.id, None)
 
     def _find(self, trial: Trial | int) -> Trial:
         """Return the open trial that a trial or its id stands for.
@@ -939,7 +934,7 @@ class Optimizer(ABC):
             )
 
     def _asked_with(
-        self, key: str, context: Context | None, request: Request | None
+        self, key: str, context: Context | None, choices: Tensor | None
     ) -> Trial | None:
         """Return the trial of a key; None if there is none yet."""
         if not isinstance(key, str) or not key or _as_text(key) != key:
@@ -950,42 +945,42 @@ class Optimizer(ABC):
         if (known := self._by_key.get(key)) is None:
             return None
         trial = known if isinstance(known, Trial) else self._find(known)
-        choice = None if request is None else request.place(trial.X)
+        trial = replace(trial, choice=_place(trial.X, choices))
         is_same = trial.asks_the_same(replace(trial, context=self._check_context(context)))
-        if not is_same or (request is not None and choice is None):
+        if not is_same or (choices is not None and trial.choice is None):
             raise TrialError(
                 f"Expected the context of the ask with key {shortened(repr(key))}, and its action "
                 f"among the choices: {trial}. Got others."
             )
-        return trial if request is None else replace(trial, choice=choice)
+        return trial
 
     # What a caller passes.
 
-    def _read_request(self, q: int | None, choices: Table | None, key: str | None) -> Request:
-        """Return what an ask for a batch, or for one of some choices, is for."""
-        if not self._takes_requests:
+    def _check_request(self, q: int | None, choices: Table | None, key: str | None) -> None:
+        """Raise if a batch, or one of some actions, cannot be asked for."""
+        if not self._takes_requests and (q is not None or choices is not None):
             raise UnsupportedError(
                 "Expected an ask for one action among all: this rule knows no other. Got "
                 f"{'q' if choices is None else 'choices'} for {type(self).__name__}."
             )
-        if q is not None:
-            if isinstance(q, bool) or not isinstance(q, int) or q < 1:
-                raise InputDataError(f"Expected q, a number of actions of at least 1. Got {q!r}.")
-            if key is not None:
-                raise InputDataError(
-                    f"Expected either q or a key, of one trial. Got {shortened(repr(key))}."
-                )
-            if q > 1 and self.step_limit is not None:
-                raise UnsupportedError(
-                    f"Expected one action at a time, a step from the one before. Got q={q} beside "
-                    "max_step or max_rate."
-                )
-            if q > 1 and self.repeats_open_trials and not self._chooses_jointly:
-                raise UnsupportedError(
-                    f"Expected pending trials that count, in a batch of {q}: otherwise all of its "
-                    "actions are the same. Got pending=IgnorePending()."
-                )
-        return Request(q, None if choices is None else self.search_space.read_table(choices))
+        if q is None:
+            return
+        if isinstance(q, bool) or not isinstance(q, int) or q < 1:
+            raise InputDataError(f"Expected q, a number of actions of at least 1. Got {q!r}.")
+        if key is not None:
+            raise InputDataError(
+                f"Expected either q or a key, of one trial. Got {shortened(repr(key))}."
+            )
+        if q > 1 and self.step_limit is not None:
+            raise UnsupportedError(
+                f"Expected one action at a time, a step from the one before. Got q={q} beside "
+                "max_step or max_rate."
+            )
+        if q > 1 and self.repeats_open_trials and not self._chooses_jointly:
+            raise UnsupportedError(
+                f"Expected pending trials that count, in a batch of {q}: otherwise all of its "
+                "actions are the same. Got pending=IgnorePending()."
+            )
 
     def _space_of(self, choices: Table | None) -> SearchSpace:
         """Return the set of some actions, ``n x d``; None is all."""
@@ -1134,24 +1129,12 @@ class Optimizer(ABC):
                     logger.exception("A listener failed. The change stands: %s", event)
 
 
-@dataclass(frozen=True)
-class Request:
-    """What an ask is for, where it is for a batch of actions, or for one of some choices.
-
-    Args:
-        q: Number of actions that are chosen together; None is one action.
-        choices: Actions that can be chosen, ``n x d``; None is the whole search space.
-    """
-
-    q: int | None = None
-    choices: Tensor | None = None
-
-    def place(self, X: Tensor) -> int | None:
-        """Return the first row of an action, ``1 x d``, among the choices; None if none is it."""
-        if self.choices is None:
-            return None
-        equal = (self.choices == X).all(dim=-1)
-        return int(equal.to(torch.uint8).argmax()) if equal.any() else None
+def _place(X: Tensor, choices: Tensor | None) -> int | None:
+    """Return the first row of an action, ``1 x d``, among choices; None if none is it."""
+    if choices is None:
+        return None
+    equal = (choices == X).all(dim=-1)
+    return int(equal.to(torch.uint8).argmax()) if equal.any() else None
 
 
 def _as_text(reason: str) -> str:

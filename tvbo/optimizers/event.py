@@ -1,16 +1,12 @@
-"""Changes of an optimizer, and what a record of a run has of each of its trials."""
+"""Changes of an optimizer, and where they are recorded."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from operator import itemgetter
 from typing import Any, Literal, NamedTuple, Protocol
 
-import torch
-
-from tvbo.spaces.labels import Labels
 from tvbo.trial import Trial
 from tvbo.values import shortened
 
@@ -70,79 +66,6 @@ class Event:
         for name, numbers in (("outcome", self.Y), ("variance", self.Yvar)):
             text += f", {name} {' '.join(map(str, numbers))}" if numbers else ""
         return shortened(text + (f" ({self.reason})" if self.reason else ""), MAX_DESCRIPTION)
-
-
-class RecordedTrial(NamedTuple):
-    """A trial as a record of the run has it.
-
-    Args:
-        id: Its number.
-        round: Number of the round in which it was asked for; None where it was attached.
-        t: Its time.
-        asked: When it was asked for; None where it was attached.
-        measured: When its outcomes were measured; None if that was at its time.
-        X: The action, ``d`` numbers.
-        context: The context, ``c`` numbers; None without.
-        key: The caller's key; None without.
-        state: ``"open"``, ``"told"``, ``"failed"``, ``"expired"`` or ``"skipped"``.
-        informative: Whether its outcome enters the model.
-        information_gain: What its outcome was expected to tell, in nats; None if it was not asked.
-        reason: Why it has no outcome.
-        rejection: Why its outcome does not enter the model.
-        opened: When it was opened: a number that increases with each change of the run.
-        ended: When it ended, likewise; None while it has not.
-        dropped: As of :class:`Event`.
-        Y: Its outcomes, ``m`` numbers; none where it has not been told.
-        Yvar: Variances of their noise, if they are known.
-    """
-
-    id: int
-    round: int | None
-    t: float
-    asked: float | None
-    measured: float | None
-    X: Sequence[float]
-    context: Sequence[float] | None
-    key: str | None
-    state: str
-    informative: bool
-    information_gain: float | None
-    reason: str
-    rejection: str
-    opened: int
-    ended: int | None
-    dropped: Sequence[Sequence[int]]
-    Y: Sequence[float]
-    Yvar: Sequence[float]
-
-    @property
-    def observed_at(self) -> float:
-        """Time of its observation."""
-        return self.t if self.measured is None else self.measured
-
-
-def trial_of(recorded: RecordedTrial, labels: Labels) -> Trial:
-    """Return the trial of a record."""
-    context = recorded.context
-    return Trial(
-        recorded.id,
-        torch.tensor([recorded.X], dtype=torch.float64),
-        recorded.t,
-        None if context is None else torch.tensor(context, dtype=torch.float64),
-        informative=recorded.informative,
-        information_gain=recorded.information_gain,
-        skipped=recorded.state == "skipped",
-        labels=labels,
-        key=recorded.key,
-    )
-
-
-def in_order(trials: Sequence[RecordedTrial]) -> Iterator[tuple[RecordedTrial, bool]]:
-    """Iterate over the changes of a run in their order: a trial, and whether it ends there."""
-    changes = [(each.opened, each.id, False, each) for each in trials]
-    changes += [(each.ended, each.id, True, each) for each in trials if each.ended is not None]
-    for *_, ends, each in sorted(changes, key=itemgetter(0, 1, 2)):
-        yield each, ends
 
 
 class Settings(NamedTuple):

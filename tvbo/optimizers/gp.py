@@ -26,13 +26,14 @@ from tvbo.models.scale import standardized
 from tvbo.optim.maximize import maximize
 from tvbo.optim.space_filling import SpaceFilling
 from tvbo.optimizers.base import Optimizer
-from tvbo.optimizers.event import Event, RecordedTrial, Settings
+from tvbo.optimizers.event import Event, Settings
 from tvbo.optimizers.importance import total_effects
 from tvbo.optimizers.outcome_model import OutcomeModel
 from tvbo.optimizers.pareto import pareto_actions
 from tvbo.optimizers.pending import Hallucinate, Pending
 from tvbo.optimizers.posterior_state import PosteriorState
 from tvbo.recommendation import Policy, Recommendation
+from tvbo.recorded_trial import RecordedTrial
 from tvbo.retention import Retention
 from tvbo.spaces import AskContext, FiniteSpace, InputLayout
 from tvbo.spaces.labels import OUTCOME, Context, Time, TimeScale
@@ -595,9 +596,7 @@ class GPOptimizer(Optimizer):
         models = [each.state_dict() for each in self.outcome_models]
         return {"num_drawn": self._space_filling.num_drawn, "outcome_models": models}
 
-    def _load(self, trials: Sequence[RecordedTrial], state: Mapping[str, Any]) -> bool:
-        if not state:
-            return not trials
+    def _load(self, trials: Sequence[RecordedTrial], state: Mapping[str, Any]) -> None:
         if not 0 <= state["num_drawn"] <= MAX_STARTS * len(trials):
             raise ValueError(f"Expected fewer starts. Got {state['num_drawn']}.")
         self._space_filling.num_drawn = state["num_drawn"]
@@ -617,7 +616,6 @@ class GPOptimizer(Optimizer):
         self._ended = Observations(
             self._rows_of(ended), torch.tensor(success, dtype=torch.float64).view(-1, 1)
         )
-        return True
 
     def _observed(self, trials: Sequence[RecordedTrial], place: int) -> Observations:
         """Return the observations of an outcome that trials have brought."""

@@ -17,9 +17,9 @@ from torch import Generator, Tensor
 
 from tvbo.fit.model_fitter import ModelFitter, RefitNever
 from tvbo.models.scale import StandardizedModel
-from tvbo.optimizers.event import RecordedTrial
 from tvbo.optimizers.pending import IgnorePending, Pending
 from tvbo.optimizers.posterior_state import PosteriorState
+from tvbo.recorded_trial import RecordedTrial
 from tvbo.retention import KeepAll, Prediction, Rejection, Retention
 from tvbo.retention.base import mask_of
 from tvbo.retention.winsorize import lower_cutoff

@@ -64,7 +64,7 @@ def plot_history(
     frame = replace(rows, trials=shown).to_frame().sort_values("t", kind="stable")
     names, labels = rows.outcome_names, Labels.from_json(rows.labels)
     states = [state for state in MARKS if state != "told" and (frame.state == state).any()]
-    parameters = parameter_axes(labels.actions, len(rows.trials[0]["X"])) if rows.trials else []
+    parameters = parameter_axes(labels.actions, len(rows.trials[0].X)) if rows.trials else []
     asked = frame[frame.trial.isin(list(rows.predictions))]
     has_life = any(rows.predictions[number]["is_fitted"] for number in asked.trial)
     heights = [HEIGHTS["outcome"]] * len(names)

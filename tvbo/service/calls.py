@@ -5,7 +5,6 @@ Bad input raises ``ValueError``, ``TypeError`` or an error of BoTorch's, with a 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -16,7 +15,7 @@ from botorch.exceptions.errors import InputDataError, UnsupportedError
 from tvbo.fit.drift_estimate import DriftEstimate
 from tvbo.optimizers import GPOptimizer, Optimizer, Trial
 from tvbo.recommendation import Recommendation
-from tvbo.service.status import BAND
+from tvbo.service.status import BAND, finite
 from tvbo.spaces.search_space import SearchSpace
 from tvbo.storage import read_run
 from tvbo.trial import TrialError
@@ -223,11 +222,6 @@ def plain(value: Any) -> Any:
     return value if isinstance(value, str | bool | int | float) else str(value)
 
 
-def finite(value: float) -> float | None:
-    """Return a number as JSON has it: None where it is infinite, or none."""
-    return value if math.isfinite(value) else None
-
-
 @contextmanager
 def _once_more(
     optimizer: Optimizer,
@@ -244,12 +238,12 @@ def _once_more(
         rows = None if optimizer.recorded_at is None else read_run(optimizer.recorded_at)
         if rows is None or not 1 <= trial <= len(rows.trials):
             raise
-        row, (Y, Yvar) = rows.trials[trial - 1], rows.outcomes.get(trial, ([], []))
-        if row["state"] != state or reason not in (None, row["reason"]):
+        known = rows.trials[trial - 1]
+        if known.state != state or reason not in (None, known.reason):
             raise
-        for name, given, known in (("Y", outcome, Y), ("Yvar", variance, Yvar)):
-            told = None if given is None else optimizer.labels.outcome(name, given)
-            if ([None] * len(known) if told is None else told.flatten().tolist()) != [*known]:
+        for name, given, told in (("Y", outcome, known.Y), ("Yvar", variance, known.Yvar)):
+            values = None if given is None else optimizer.labels.outcome(name, given)
+            if ([] if values is None else values.flatten().tolist()) != [*told]:
                 raise
 
 

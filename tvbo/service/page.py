@@ -75,7 +75,7 @@ def run_page(name: str, rows: RunRows, optimizer: Optimizer, refresh: int = 0) -
     drawn: dict[str, Any] = {"newest": NEWEST_DRAWN, "width": WIDTH}
     slices = None
     if isinstance(optimizer, GPOptimizer) and rows.counts["told"] > 0:
-        numbers = rows.trials[-1]["context"]
+        numbers = rows.trials[-1].context
         context = None if optimizer.contexts is None else torch.tensor(numbers)
         slices, drift, goals = Slices(optimizer, None, context), optimizer.drift(), optimizer.goals
         drawn |= {"best": slices.best, "drift": drift}
@@ -113,12 +113,11 @@ def _slices(slices: Slices) -> Iterator[Markup]:
 
 def _listed(rows: RunRows, *states: str) -> list[dict[str, Any]]:
     """Return the newest trials in some states as rows of a table, the newest first."""
-    found = [each for each in rows.trials if each["state"] in states]
+    found = [each for each in rows.trials if each.state in states]
     return [
-        {"trial": each["id"], "time": str(rows.time_of(each)).replace("T", " ")}
-        | each["parameters"]
-        | {"state": each["state"], "since": _date(each["ended_at"] or each["opened_at"])}
-        | {"note": each["reason"] or (each["key"] and f"key {each['key']}") or ""}
+        {"trial": each.id, "time": str(rows.time_of(each)).replace("T", " "), **each.parameters}
+        | {"state": each.state, "since": _date(each.ended_at or each.opened_at)}
+        | {"note": each.reason or (each.key and f"key {each.key}") or ""}
         for each in found[: -NEWEST_LISTED - 1 : -1]
     ]
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from tvbo.recorded_trial import RecordedTrial
 from tvbo.storage.rows import RunRows
 
 WEEK = timedelta(days=7)
@@ -35,15 +36,15 @@ def status(rows: RunRows, now: datetime | None = None) -> dict[str, Any]:
         ``drift``, ``half_life`` and ``hyperparameters``; and who changed the run last, and when.
     """
     run = rows.run
-    opened = [trial for trial in rows.trials if trial["state"] == "open"][-MAX_SHOWN:]
+    opened = [trial for trial in rows.trials if trial.state == "open"][-MAX_SHOWN:]
     found: dict[str, Any] = {
         "optimizer": run["optimizer"].rsplit(".", 1)[-1],
         **rows.counts,
         "open_trials": [
-            {"trial": each["id"], "t": rows.time_of(each), **each["parameters"]} for each in opened
+            {"trial": each.id, "t": rows.time_of(each), **each.parameters} for each in opened
         ],
     }
-    if rows.outcomes:
+    if rows.counts["told"]:
         name = "newest" if rows.labels["time"] is None else "last_week"
         found[name] = _recent(rows, now or datetime.now(UTC))
     if rows.predictions:
@@ -51,7 +52,7 @@ def status(rows: RunRows, now: datetime | None = None) -> dict[str, Any]:
         found |= {"in_the_model": newest["model_size"]}
         if newest["is_fitted"]:
             found["drift"] = newest["form"]
-            found["half_life"] = _finite(newest["half_life"])
+            found["half_life"] = finite(newest["half_life"])
             found["hyperparameters"] = newest["hyperparameters"]
     changed = datetime.fromtimestamp(run["changed_at"], UTC).isoformat(sep=" ", timespec="seconds")
     return found | {"changed_by": run["changed_by"], "changed_at": changed}
@@ -66,32 +67,31 @@ def _recent(rows: RunRows, now: datetime) -> dict[str, Any]:
         their number, ``in_band``, how many are within the 95 % band of what was predicted then,
         and ``mean_error``, outcome less prediction.
     """
-    told = [trial for trial in rows.trials if trial["id"] in rows.outcomes]
-    told.sort(key=lambda trial: trial["t"])
+    told = sorted((trial for trial in rows.trials if trial.Y), key=lambda trial: trial.t)
     if rows.labels["time"] is None:
         told = told[-NEWEST:]
     else:
         end = now.replace(tzinfo=now.tzinfo or UTC).timestamp()
         begin = end - WEEK.total_seconds()
-        told = [trial for trial in told if begin < trial["nanoseconds"] / 1e9 <= end]
+        told = [trial for trial in told if begin < (trial.nanoseconds or 0) / 1e9 <= end]
     if not told:
         return {"told": 0}
     found: dict[str, Any] = {"told": len(told), "since": rows.time_of(told[0])}
     names = rows.labels["outcomes"] or [""]
     for place, name in enumerate(names):
-        mean = sum(rows.outcomes[trial["id"]][0][place] for trial in told) / len(told)
+        mean = sum(trial.Y[place] for trial in told) / len(told)
         values = {"mean": mean, **(_predicted(rows, told) if place == 0 else {})}
         found |= {name: values} if name else values
     return found
 
 
-def _predicted(rows: RunRows, told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _predicted(rows: RunRows, told: Sequence[RecordedTrial]) -> dict[str, Any]:
     """Return how outcomes differ from what was predicted at their asks."""
     errors = []
     for trial in told:
-        ask = rows.predictions.get(trial["id"])
-        if ask is not None and ask["is_fitted"] and trial["informative"]:
-            error = rows.outcomes[trial["id"]][0][0] - ask["mean"]
+        ask = rows.predictions.get(trial.id)
+        if ask is not None and ask["is_fitted"] and trial.informative:
+            error = trial.Y[0] - ask["mean"]
             errors.append((error, ask["variance"] + (ask["noise_variance"] or 0.0)))
     if not errors:
         return {}
@@ -102,5 +102,6 @@ def _predicted(rows: RunRows, told: Sequence[Mapping[str, Any]]) -> dict[str, An
     }
 
 
-def _finite(value: float) -> float | None:
+def finite(value: float) -> float | None:
+    """Return a number as JSON has it: None where it is infinite, or none."""
     return value if math.isfinite(value) else None

@@ -63,6 +63,7 @@ run_table = Table(
     Column("begun_at", Double, nullable=False),
 )
 
+# The columns of a RecordedTrial, in its order.
 trial_table = Table(
     "trials",
     metadata,

@@ -14,11 +14,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, insert, inspect, select, update
+from sqlalchemy import Connection, bindparam, insert, inspect, select, update
 
 from tvbo import recipes
 from tvbo.optimizers import Optimizer
-from tvbo.optimizers.event import Event, RecordedTrial
+from tvbo.optimizers.event import Event
 from tvbo.serialize import SerializationError, option_from_data, option_to_data
 from tvbo.spaces.labels import Instant
 from tvbo.storage.database import (
@@ -32,15 +32,7 @@ from tvbo.storage.database import (
     run_table,
     trial_table,
 )
-from tvbo.storage.rows import (
-    columns_of,
-    parse_all,
-    parsed,
-    read_one,
-    read_outcomes,
-    read_trials,
-    without_collector,
-)
+from tvbo.storage.rows import parsed, read_one, read_rows, without_collector
 from tvbo.trial import Trial
 from tvbo.values import shortened
 
@@ -48,9 +40,6 @@ T = TypeVar("T", bound=Optimizer)
 
 TVBO_VERSION = version("botorch-tvbo")
 """The version that begins runs."""
-
-RESTORED = *RecordedTrial._fields[:15], "nanoseconds"
-"""Columns of trials from which an optimizer is restored, in the order of :class:`RecordedTrial`."""
 
 SPACES = {
     "bounds": "search_space",
@@ -118,7 +107,7 @@ class DatabaseRecord:
         except StorageUnavailableError:
             self._changes = None
             # The server may have gone away after the commit.
-            if not self._is_committed(events, changes, changed_at):
+            if not self._is_committed(changes, changed_at):
                 raise
         except BaseException:
             self._changes = None
@@ -144,58 +133,49 @@ class DatabaseRecord:
         changed_at: float,
     ) -> None:
         assert self._changes is not None
-        rows: dict[int, dict[str, Any]] = {}
-        ended: dict[int, dict[str, Any]] = {}
-        outcomes, asks = [], []
         who = f"{_user()} on {platform.node()}, process {os.getpid()}"
+        opened, ended, outcomes, asks = [], [], [], []
         for number, event in enumerate(events, start=self._changes + 1):
             if (trial := event.trial) is None:
                 continue
-            if event.kind not in ENDINGS:
-                row = rows[trial.id] = _row_of(trial, event)
-                row |= {"opened": number, "opened_at": changed_at, "opened_by": who}
-                row |= {"ended": None, "ended_at": None}
+            if (state := ENDINGS.get(event.kind)) is None:
+                opening = {"opened": number, "opened_at": changed_at, "opened_by": who}
+                opened.append(_row_of(trial, event) | opening)
                 if event.predicted:
                     dropped = json.dumps(event.dropped if any(event.dropped) else [])
                     predicted = json.dumps(event.predicted)
                     asks.append({"trial": trial.id, "dropped": dropped, "predicted": predicted})
                 continue
-            change: dict[str, Any] = {"state": ENDINGS[event.kind], "reason": event.reason}
-            change |= {"ended": number, "ended_at": changed_at, "measured": event.measured}
-            if trial.id in rows:
-                rows[trial.id] |= change
-            else:
-                ended[trial.id] = change
+            ending = {"number": trial.id, "state": state, "reason": event.reason}
+            ending |= {"ended": number, "ended_at": changed_at, "measured": event.measured}
+            ended.append(ending)
             variances = event.Yvar or [None] * len(event.Y)
             for place, (value, variance) in enumerate(zip(event.Y, variances, strict=True)):
                 outcome = {"trial": trial.id, "place": place}
                 outcomes.append({**outcome, "value": value, "variance": variance})
-        for table, values in (
-            (trial_table, [*rows.values()]),
-            (ask_table, asks),
-            (outcome_table, outcomes),
+        end = update(trial_table).where(trial_table.c.id == bindparam("number"))
+        for statement, values in (
+            (insert(trial_table), opened),
+            (insert(ask_table), asks),
+            (end, ended),
+            (insert(outcome_table), outcomes),
         ):
             if values:
-                connection.execute(insert(table), values)
-        for trial_id, change in ended.items():
-            connection.execute(
-                update(trial_table).where(trial_table.c.id == trial_id).values(change)
-            )
+                connection.execute(statement, values)
         changed: dict[str, Any] = {"changes": self._changes + len(events), "changed_by": who}
         changed |= {"changed_at": changed_at}
         if (state := json.dumps(optimizer.state_dict())) != self._state:
             changed["state"] = self._state = state
         connection.execute(update(run_table).values(changed))
 
-    def _is_committed(self, events: Sequence[Event], changes: int, changed_at: float) -> bool:
-        """Return whether the record has some events, the newest of so many changes."""
-        for number, event in enumerate(events, start=changes - len(events) + 1):
-            if event.trial is not None:
-                place = "ended" if event.kind in ENDINGS else "opened"
-                known = trial_table.c[place] == number, trial_table.c[f"{place}_at"] == changed_at
-                query = select(trial_table.c.id).where(trial_table.c.id == event.trial.id, *known)
-                with suppress(StorageError), self.database.transaction() as connection:
-                    return connection.execute(query).scalar_one_or_none() is not None
+    def _is_committed(self, changes: int, changed_at: float) -> bool:
+        """Return whether the record has a change, by its number and time."""
+        c = trial_table.c
+        is_known = ((c.opened == changes) & (c.opened_at == changed_at)) | (
+            (c.ended == changes) & (c.ended_at == changed_at)
+        )
+        with suppress(StorageError), self.database.transaction() as connection:
+            return connection.execute(select(c.id).where(is_known)).scalar() is not None
         return False
 
 
@@ -269,42 +249,24 @@ def restore(connection: Connection, name: str, optimizer: Optimizer, blank: Opti
     Raises:
         StorageError: if a row is damaged, or the optimizer cannot take it over.
     """
-    run = read_one(connection, name)
-    columns = read_trials(connection, name, run, *(trial_table.c[each] for each in RESTORED))
-    outcomes = read_outcomes(connection, name, run, columns)
-    asks = columns_of(connection, name, ask_table.c.trial, ask_table.c.dropped)
-    said = parse_all(name, "the ask of trial", *asks.values())
-    dropped = {number: each for number, each in zip(asks["trial"], said, strict=True) if each}
-    state = parsed(name, "its state", run["state"])
-    nanoseconds = columns.pop("nanoseconds")
+    rows = read_rows(connection, name)
+    state = parsed(name, "its state", rows.run["state"])
+    contexts = optimizer.contexts
+    expected = optimizer.search_space.dim, None if contexts is None else contexts.dim
+    trials = rows.trials
     try:
-        _check_sizes(optimizer, columns)
+        for each in trials:
+            if (len(each.X), None if each.context is None else len(each.context)) != expected:
+                raise ValueError(f"an action and a context of other sizes in trial {each.id}")
         if optimizer.time_scale is not None:
-            columns["t"] = [*map(Instant, columns["t"], nanoseconds)]
-        # Outcomes of a trial have variances, all or none.
-        noise = {number: Yvar for number, (_, Yvar) in outcomes.items() if None not in Yvar}
-        extra: list[list[Any]] = [
-            [dropped.get(number, ()) for number in columns["id"]],
-            [outcomes[number][0] if number in outcomes else () for number in columns["id"]],
-            [noise.get(number, ()) for number in columns["id"]],
-        ]
-        trials = [*map(RecordedTrial, *columns.values(), *extra)]
+            trials = [each._replace(t=Instant(each.t, each.nanoseconds or 0)) for each in trials]
         optimizer.restore(deepcopy(blank), trials, state)
     except Exception as error:  # Any error: the rows may be forged.
         raise StorageError(
             f"Expected a run that {type(optimizer).__name__} can take over. Got {name}: "
             f"{type(error).__name__}: {shortened(error)}"
         ) from error
-    return str(run["state"])
-
-
-def _check_sizes(optimizer: Optimizer, columns: Mapping[str, Sequence[Any]]) -> None:
-    """Raise ``ValueError`` for a trial whose action or context has another size."""
-    contexts = optimizer.contexts
-    expected = optimizer.search_space.dim, None if contexts is None else contexts.dim
-    for number, X, context in zip(*(columns[name] for name in ("id", "X", "context")), strict=True):
-        if (len(X), None if context is None else len(context)) != expected:
-            raise ValueError(f"Expected an action and a context as declared. Got trial {number}.")
+    return str(rows.run["state"])
 
 
 def settings_of(optimizer: Optimizer) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import gc
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from math import isfinite
@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 
 from sqlalchemy import Column, Connection, select
 
+from tvbo.recorded_trial import RecordedTrial
 from tvbo.storage.database import (
     Database,
     StorageError,
@@ -60,16 +61,14 @@ class RunRows:
     Args:
         name: What the run is called.
         run: Its settings and state, by column.
-        trials: Its trials, oldest first, by column; ``parameters`` are values by name.
-        outcomes: Outcomes and their variances by the number of their trial.
-        asks: What was recorded of each ask, by the number of its trial.
+        trials: Its trials, oldest first.
+        asks: What was predicted at each ask, by the number of its trial.
     """
 
     name: str
     run: Mapping[str, Any]
-    trials: Sequence[Mapping[str, Any]]
-    outcomes: Mapping[int, tuple[Sequence[float], Sequence[float | None]]]
-    asks: Mapping[int, Mapping[str, Any]]
+    trials: Sequence[RecordedTrial]
+    asks: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
 
     @cached_property
     def labels(self) -> Mapping[str, Any]:
@@ -90,7 +89,7 @@ class RunRows:
             if is_good and "mean" in ask:
                 found[number] = ask
                 is_good = all(isinstance(ask.get(n), kind) for n, kind in PREDICTED.items())
-                lengths = 0, len(self.trials[number - 1]["X"])
+                lengths = 0, len(self.trials[number - 1].X)
                 is_good = is_good and _are_numbers(ask["best"]) and len(ask["best"]) in lengths
             if not is_good:
                 raise damaged(self.name, f"the ask of trial {number}")
@@ -104,28 +103,25 @@ class RunRows:
     @property
     def counts(self) -> dict[str, int]:
         """Number of trials in each state."""
-        states = [trial["state"] for trial in self.trials]
+        states: list[str] = [trial.state for trial in self.trials]
         return {state: states.count(state) for state in STATES}
 
-    def time_of(self, trial: Mapping[str, Any]) -> float | str:
+    def time_of(self, trial: RecordedTrial) -> float | str:
         """Return the time of a trial: a number, or a timestamp in ISO 8601 to the microsecond."""
-        if (scale := self.labels["time"]) is None:
-            return float(trial["t"] if trial["measured"] is None else trial["measured"])
-        stamp = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(
-            microseconds=self._nanoseconds_of(trial) / 1e3
-        )
-        zone = scale["zone"]
-        return (
-            stamp.replace(tzinfo=None) if zone is None else stamp.astimezone(ZoneInfo(zone))
-        ).isoformat()
+        if trial.nanoseconds is None:
+            return trial.observed_at
+        zone = self.labels["time"]["zone"]
+        stamp = datetime(1970, 1, 1, tzinfo=None if zone is None else UTC)
+        stamp += timedelta(microseconds=self._nanoseconds_of(trial) / 1e3)
+        return (stamp if zone is None else stamp.astimezone(ZoneInfo(zone))).isoformat()
 
-    def _nanoseconds_of(self, trial: Mapping[str, Any]) -> int:
+    def _nanoseconds_of(self, trial: RecordedTrial) -> int:
         """Return the time of a trial, that of its outcome if it has one, since 1970."""
-        if trial["measured"] is None:
-            return int(trial["nanoseconds"])
+        if trial.measured is None:
+            return trial.nanoseconds or 0
         from tvbo.spaces.labels import TimeScale
 
-        return int(TimeScale(**self.labels["time"]).to_stamp(trial["measured"]).value)
+        return int(TimeScale(**self.labels["time"]).to_stamp(trial.measured).value)
 
     def to_frame(self) -> pd.DataFrame:
         """Return a table with a row for each trial, oldest first.
@@ -140,12 +136,12 @@ class RunRows:
         variances = [f"{name}_variance" for name in self.outcome_names]
         rows = []
         for trial in self.trials:
-            row = {"trial": trial["id"], "how": "attached" if trial["round"] is None else "asked"}
-            row |= {"t": self.time_of(trial), **trial["parameters"], "state": trial["state"]}
-            Y, Yvar = self.outcomes.get(trial["id"], ([], []))
-            row |= dict(zip(self.outcome_names, Y, strict=False))
-            row |= dict(zip(variances, Yvar, strict=False))
-            rows.append(row | {"reason": trial["reason"]})
+            row: dict[str, Any] = {"trial": trial.id}
+            row |= {"how": "attached" if trial.round is None else "asked"}
+            row |= {"t": self.time_of(trial), **trial.parameters, "state": trial.state}
+            row |= dict(zip(self.outcome_names, trial.Y, strict=False))
+            row |= dict(zip(variances, trial.Yvar, strict=False))
+            rows.append(row | {"reason": trial.reason})
         first, last = ["trial", "how", "t"], ["state", *self.outcome_names, *variances, "reason"]
         names = dict.fromkeys(name for row in rows for name in row)
         between = [name for name in names if name not in (*first, *last)]
@@ -170,16 +166,12 @@ def read_run(url: str | Path, wait: float = 60.0) -> RunRows:
         StorageError: if there is no run, or one that is damaged or of another version.
     """
     database = Database(url, wait)
-    name = database.name
     with without_collector(), database.transaction() as connection:
         database.check(connection)
-        run = read_one(connection, name)
-        trials = read_trials(connection, name, run, *trial_table.c)
-        outcomes = read_outcomes(connection, name, run, trials)
-        asks = columns_of(connection, name, ask_table.c.trial, ask_table.c.predicted)
-    predicted = parse_all(name, "the ask of trial", *asks.values())
-    rows = [dict(zip(trials, row, strict=True)) for row in zip(*trials.values(), strict=True)]
-    return RunRows(name, run, rows, outcomes, dict(zip(asks["trial"], predicted, strict=True)))
+        rows = read_rows(connection, database.name)
+        asks = columns_of(connection, rows.name, ask_table.c.trial, ask_table.c.predicted)
+    predicted = parse_all(rows.name, "the ask of trial", *asks.values())
+    return replace(rows, asks=dict(zip(asks["trial"], predicted, strict=True)))
 
 
 @contextmanager
@@ -218,65 +210,57 @@ def read_one(connection: Connection, name: str) -> dict[str, Any]:
     return run
 
 
-def read_trials(
-    connection: Connection, name: str, run: Mapping[str, Any], *columns: Column[Any]
-) -> dict[str, list[Any]]:
-    """Return columns of the trials of a run, oldest first, those in JSON as what they say.
+def read_rows(connection: Connection, name: str) -> RunRows:
+    """Return the rows of a run, without what was predicted.
 
     Args:
         connection: A transaction.
         name: What the run is called.
-        run: The row of the run.
-        columns: The columns, among them the number, time, state, beginning and end.
 
     Raises:
         StorageError: naming the first trial that is damaged or lost.
     """
-    trials = columns_of(connection, name, *columns)
-    numbers = trials["id"]
+    run = read_one(connection, name)
+    labels = parse_json(run["labels"])
+    columns = columns_of(connection, name, *trial_table.c)
+    numbers = columns["id"]
     for expected, number in enumerate(numbers, start=1):
         if number != expected:
             raise StorageError(f"Expected trial {expected} in {name}. Got none: it is lost.")
-    has_stamps = parse_json(run["labels"])["time"] is not None
-    checked = ("id", "state", "ended", "nanoseconds", "t", "asked", "measured")
-    for number, state, ended, stamp, *times in zip(
-        *(trials[each] for each in checked), strict=True
-    ):
-        is_good = state in STATES and (ended is not None) is (state in ENDED)
-        are_finite = all(each is None or isfinite(each) for each in times)
-        if not is_good or (stamp is not None) is not has_stamps or not are_finite:
-            raise damaged(name, f"trial {number}")
-    changes = [*trials["opened"], *(each for each in trials["ended"] if each is not None)]
+    for what in ("parameters", "X", "context"):
+        texts = ["null" if text is None else text for text in columns[what]]
+        columns[what] = parse_all(name, f"{what} of trial", numbers, texts)
+    told = [n for n, state in zip(numbers, columns["state"], strict=True) if state == "told"]
+    outcomes = _read_outcomes(connection, name, told, len(labels["outcomes"]) or 1)
+    asks = columns_of(connection, name, ask_table.c.trial, ask_table.c.dropped)
+    dropped = dict(
+        zip(asks["trial"], parse_all(name, "the ask of trial", *asks.values()), strict=True)
+    )
+    trials = [
+        RecordedTrial._make([*row, *outcomes.get(row[0], ((), ())), dropped.get(row[0], ())])
+        for row in zip(*columns.values(), strict=True)
+    ]
+    for trial in trials:
+        if not _is_whole(trial, labels["time"] is not None):
+            raise damaged(name, f"trial {trial.id}")
+    changes = [*columns["opened"], *(each for each in columns["ended"] if each is not None)]
     if max(changes, default=0) != run["changes"] or len({*changes}) < len(changes):
         raise StorageError(
             f"Expected the changes of a run, each once. Got {name}, with {run['changes']} changes, "
             f"the newest of a trial {max(changes, default=0)}: it is damaged."
         )
-    for column in {"parameters", "X", "context"} & trials.keys():
-        found = [(i, text) for i, text in enumerate(trials[column]) if text is not None]
-        said = parse_all(
-            name, f"{column} of trial", [i + 1 for i, _ in found], [t for _, t in found]
-        )
-        for (i, _), each in zip(found, said, strict=True):
-            good = isinstance(each, dict) if column == "parameters" else _are_numbers(each)
-            if not good:
-                raise damaged(name, f"{column} of trial {i + 1}")
-            trials[column][i] = each
-    return trials
+    return RunRows(name, run, trials)
 
 
-def read_outcomes(
-    connection: Connection, name: str, run: Mapping[str, Any], trials: Mapping[str, list[Any]]
-) -> dict[int, tuple[Sequence[float], Sequence[float | None]]]:
-    """Return outcomes and their variances by the number of their trial.
+def _read_outcomes(
+    connection: Connection, name: str, told: Sequence[int], size: int
+) -> dict[int, tuple[Sequence[float], Sequence[float]]]:
+    """Return the outcomes of trials, so many of each, and their variances, by its number.
 
     Raises:
         StorageError: naming a trial that should have others.
     """
     numbers, places, values, variances = columns_of(connection, name, *outcome_table.c).values()
-    size = len(parse_json(run["labels"])["outcomes"]) or 1
-    states = zip(trials["id"], trials["state"], strict=True)
-    told = [number for number, state in states if state == "told"]
     given = [*zip(numbers, places, strict=True)]
     expected = [(number, place) for number in told for place in range(size)]
     if given != expected:
@@ -285,7 +269,23 @@ def read_outcomes(
         if not abs(value) <= MAX_OUTCOME or not (variance is None or isfinite(variance)):
             raise damaged(name, f"the outcomes of trial {number}")
     Y, Yvar = (zip(*[iter(column)] * size, strict=True) for column in (values, variances))
-    return dict(zip(told, zip(Y, Yvar, strict=True), strict=True))
+    # Outcomes of a trial have variances, all or none.
+    known = ((y, () if None in noise else noise) for y, noise in zip(Y, Yvar, strict=True))
+    return dict(zip(told, known, strict=True))
+
+
+def _is_whole(trial: RecordedTrial, has_stamps: bool) -> bool:
+    """Return whether the values of a trial go together."""
+    return (
+        trial.state in STATES
+        and (trial.ended is not None) is (trial.state in ENDED)
+        and (trial.nanoseconds is not None) is has_stamps
+        and (trial.asked is not None) is (trial.round is not None)
+        and all(t is None or isfinite(t) for t in (trial.t, trial.asked, trial.measured))
+        and isinstance(trial.parameters, dict)
+        and _are_numbers(trial.X)
+        and (trial.context is None or _are_numbers(trial.context))
+    )
 
 
 def columns_of(connection: Connection, name: str, *columns: Column[Any]) -> dict[str, list[Any]]:

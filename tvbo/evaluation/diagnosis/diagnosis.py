@@ -16,6 +16,7 @@ from tvbo.evaluation.diagnosis.calibration import Calibration, calibration_of
 from tvbo.evaluation.diagnosis.findings import facts, findings
 from tvbo.models.at_bounds import AtBound
 from tvbo.optimizers import Optimizer
+from tvbo.recorded_trial import RecordedTrial
 from tvbo.storage import RunRows, read_run
 from tvbo.storage.rows import damaged
 from tvbo.values import shortened
@@ -124,7 +125,7 @@ def diagnose(source: Optimizer | RunRows | str | Path) -> Diagnosis:
         )
     rows = found if isinstance(found, RunRows) else read_run(found)
     kind = str(rows.run["optimizer"]).rpartition(".")[-1]
-    asked = [trial for trial in rows.trials if trial["round"] is not None]
+    asked = [trial for trial in rows.trials if trial.round is not None]
     if not asked:
         raise DiagnosisError("Expected a run in which a trial was asked. Got none.")
     if not rows.predictions:
@@ -132,28 +133,28 @@ def diagnose(source: Optimizer | RunRows | str | Path) -> Diagnosis:
             "Expected an optimizer with a Gaussian process, which predicts the outcomes. Got "
             f"{kind}."
         )
-    discarded = sum(not trial["informative"] for trial in asked) - rows.counts["skipped"]
+    discarded = sum(not trial.informative for trial in asked) - rows.counts["skipped"]
     attached = len(rows.trials) - len(asked)
     counts = {**rows.counts, "discarded": discarded, "attached": attached}
     return Diagnosis(kind, pd.DataFrame([_row_of(rows, trial) for trial in asked]), counts)
 
 
-def _row_of(rows: RunRows, trial: Mapping[str, Any]) -> dict[str, Any]:
+def _row_of(rows: RunRows, trial: RecordedTrial) -> dict[str, Any]:
     """Return a trial that was asked, with what was predicted of it."""
-    [outcome, *_], [noise, *_] = rows.outcomes.get(trial["id"], ([math.nan], [None]))
+    outcome = trial.Y[0] if trial.Y else math.nan
     try:
-        ask = rows.predictions[trial["id"]]
+        ask = rows.predictions[trial.id]
         is_fitted, expected = ask["is_fitted"], ask["noise_variance"]
         hyperparameters = dict(ask["hyperparameters"])
         if expected is not None:
             hyperparameters["noise_deviation"] = math.sqrt(expected)
-        noise = expected if noise is None else noise
+        noise = trial.Yvar[0] if trial.Yvar else expected
         deviation = math.nan if noise is None else math.sqrt(ask["variance"] + noise)
         # Where there is neither variance nor noise, an error has no unit.
         z = (outcome - ask["mean"]) / (deviation or math.nan)
         row = {
-            "trial": trial["id"],
-            **{name: trial[name] for name in ("round", "t", "opened", "ended")},
+            "trial": trial.id,
+            **{name: getattr(trial, name) for name in ("round", "t", "opened", "ended")},
             "mean": ask["mean"],
             "deviation": deviation,
             "outcome": outcome,
@@ -170,7 +171,7 @@ def _row_of(rows: RunRows, trial: Mapping[str, Any]) -> dict[str, Any]:
         }
         named = {name: float(value) for name, value in hyperparameters.items() if is_fitted}
     except (KeyError, TypeError, ValueError) as error:
-        raise damaged(rows.name, f"the ask of trial {trial['id']}") from error
+        raise damaged(rows.name, f"the ask of trial {trial.id}") from error
     # A name that is forged replaces no column.
     return row | named | row
 
