@@ -13,8 +13,8 @@ from typing import Any
 from tvbo import recipes
 from tvbo.optimizers import GPOptimizer, Trial
 
-MAX_TRIALS = 500
-"""Number of the newest trials that are read: each suggestion begins with them again."""
+MAX_TRIALS = 200
+"""Number of the newest trials that are read, each time; a recipe keeps at most as many."""
 
 SEEDS_APART = 1_000_003
 """Distance of the seeds of two runs of a host."""

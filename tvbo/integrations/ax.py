@@ -113,7 +113,7 @@ class TimeVaryingModel(Generator):
 class TimeVaryingAdapter(Adapter):
     """An optimizer between Ax's experiment and its strategy; Ax builds it in each trial.
 
-    It knows the newest 500 trials of the experiment. Those that are running are pending. Those that
+    It knows the newest 200 trials of the experiment. Those that are running are pending. Those that
     failed, were abandoned, or are complete without all outcomes tell where others probably would.
     """
 

@@ -33,7 +33,7 @@ __all__ = ["TimeVaryingGenerator"]
 class TimeVaryingGenerator(Generator):
     """Suggest what is best at the present, by ``tv_gp_ucb``, for any VOCS.
 
-    The model is learned again in each :meth:`suggest` from the newest 500 points. Points that were
+    The model is learned again in each :meth:`suggest` from the newest 200 points. Points that were
     suggested and not ingested yet are pending. A result whose objectives and constraints are not
     all finite has failed, as one that Xopt calls an error, and tells where others would.
 

@@ -45,7 +45,7 @@ MAX_CHOICES = 5
 class TimeVaryingSampler(BaseSampler):
     """Suggest what is best at the time of the trial, in any study, by ``tv_gp_ucb``.
 
-    The model is learned again in each trial from the newest 500 trials of the study and from
+    The model is learned again in each trial from the newest 200 trials of the study and from
     nothing else, so that several processes may take a study further, and a new one goes on like
     that before it. Trials that are running count as pending. Those that failed or were pruned tell
     where others probably would. A parameter that not every completed trial has, as in a first
