@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from copy import deepcopy
-from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from botorch.exceptions.errors import UnsupportedError
 from botorch.models import SingleTaskGP
@@ -16,11 +13,9 @@ from botorch.models.transforms.input import InputTransform
 from gpytorch.constraints import GreaterThan
 from gpytorch.kernels import AdditiveKernel, Kernel, ScaleKernel
 from gpytorch.means import Mean, ZeroMean
-from numpy.typing import NDArray
 from torch import Tensor
 
 from tvbo.kernels.batch import BatchKernel, ColumnKernel
-from tvbo.models.closed_form import Array, Correlation, correlation_of
 from tvbo.models.scale import outcome_scale
 from tvbo.models.time_varying_gp import TimeVaryingGP
 
@@ -210,50 +205,3 @@ def _without_column(kernel: Kernel) -> Kernel:
         new.base_kernel = _without_column(new.base_kernel)
     new.active_dims = None
     return new
-
-
-def _closed_row(
-    points: Array, correlation: Correlation, variance: float, places: NDArray[np.int64]
-) -> Array:
-    """Return the covariances of inputs at some places, ``...``, with all, ``... x n``.
-
-    GPyTorch takes ten times as long for one row of very many inputs.
-
-    Args:
-        points: The inputs in lengthscales, ``d x n``, so that what is added up lies side by side.
-        correlation: The correlation by squared distances.
-        variance: By which it is multiplied.
-        places: The places.
-    """
-    squares: Array = np.zeros((*places.shape, points.shape[-1]))
-    for column in points:
-        squares += np.square(column[places][..., None] - column)
-    covar, _ = correlation(squares, False)
-    covar *= variance
-    return covar
-
-
-def closed_rows(kernel: Kernel, X: Tensor) -> Callable[[NDArray[np.int64]], Array] | None:
-    """Return what gives rows of the covariance matrix of inputs ``n x d`` in closed form.
-
-    Args:
-        kernel: A kernel without a batch, with its present parameters.
-        X: The inputs.
-
-    Returns:
-        None unless it is an ``RBFKernel``, or a ``MaternKernel`` with ν = 2.5, scaled or not.
-    """
-    variance = 1.0
-    while True:
-        X = X if kernel.active_dims is None else X[..., kernel.active_dims]
-        if isinstance(kernel, RawActionKernel):
-            X = transformed(kernel.input_transform, with_time(X, 0.0))
-        if isinstance(kernel, RawActionKernel | ScaleKernel):
-            variance *= kernel.outputscale.item()
-        elif not isinstance(kernel, ColumnKernel):
-            break
-        kernel = kernel.base_kernel
-    if (correlation := correlation_of(kernel)) is None:
-        return None
-    points = (X / kernel.lengthscale).detach().mT.numpy(force=True)
-    return partial(_closed_row, np.ascontiguousarray(points), correlation, variance)

@@ -17,25 +17,19 @@ from botorch.exceptions.errors import (
 )
 from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.means import Mean
-from numpy.typing import NDArray
 from scipy.linalg.blas import dgemm, dtrsm
 from scipy.linalg.lapack import dpotrf, dpstrf
 from torch import Generator, Size, Tensor
 
 from tvbo.kernels import TemporalDecayKernel, TemporalKernel
 from tvbo.kernels.temporal import check_markov, memory_length
+from tvbo.models.choice_covariance import ChoiceCovariance, Places
 from tvbo.models.closed_form import Array
 from tvbo.models.one_output import OneOutputModel, check_rows, one_noise_variance
-from tvbo.models.raw import closed_rows, raw_kernels, raw_mean, raw_noise_variance, with_time
+from tvbo.models.raw import raw_kernels, raw_mean, raw_noise_variance, with_time
 from tvbo.models.time_varying_gp import TimeVaryingGP, make_temporal_kernel
 from tvbo.rounding import LEAST_VARIANCE, check_uncertain
 from tvbo.spaces.row_index import RowIndex
-
-Places = NDArray[np.int64]
-
-MAX_STORED_CHOICES = 5_000
-"""Choices up to which their covariance matrix is stored (200 MB). The rows of a larger one are
-computed when they are needed."""
 
 CHUNK = 256
 """Rows for which room is made at once, at most twice the states of all choices. Where it ends, it
@@ -62,54 +56,6 @@ TRUNCATION = 1e-12
 
 JITTER = 1e-12
 """Added to the variances of what a draw has beyond its prior one, which may be zero."""
-
-
-class ChoiceCovariance:
-    """A kernel over the choices, in NumPy, with its present parameters.
-
-    Args:
-        kernel: The kernel, without a batch.
-        choices: ``n x d``.
-
-    Raises:
-        ValueError: if a variance is negative or not finite.
-
-    Attributes:
-        variances: Variances of the choices, ``n``.
-    """
-
-    def __init__(self, kernel: Kernel, choices: Tensor):
-        self._kernel, self._choices = deepcopy(kernel).to(choices).eval(), choices
-        self._matrix: Array | None = None
-        self._closed = closed_rows(self._kernel, choices)
-        if len(choices) <= MAX_STORED_CHOICES:
-            self._matrix = self._evaluated(choices, choices)
-        with torch.no_grad():
-            self.variances: Array = self._kernel(choices, diag=True).numpy()
-        if not (np.isfinite(self.variances) & (self.variances >= 0)).all():
-            raise ValueError(
-                "Expected a kernel with finite variances >= 0 on the choices. Got variances from "
-                f"{self.variances.min():.3g} to {self.variances.max():.3g}."
-            )
-
-    def rows(self, index: Places) -> Array:
-        """Return the covariances of choices ``...`` with all choices, ``... x n``."""
-        if self._matrix is not None:
-            return self._matrix[index]
-        if self._closed is not None:
-            return self._closed(index)
-        return self._evaluated(self._choices[index], self._choices)
-
-    def between(self, first: Places, second: Places) -> Array:
-        """Return the covariances of choices ``... x q`` and ``... x p``, ``... x q x p``."""
-        if self._matrix is not None:
-            return self._matrix[first[..., :, None], second[..., None, :]]
-        return self._evaluated(self._choices[first], self._choices[second])
-
-    @torch.no_grad()
-    def _evaluated(self, X1: Tensor, X2: Tensor) -> Array:
-        covar: Array = self._kernel(X1, X2).to_dense().numpy()
-        return covar
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,9 +123,17 @@ class Stream:
         """Return what a copy beside this one has: it makes room of its own."""
         return {**vars(self), "room": self.room[:0], "filled": 0}
 
-    def columns(self, index: Places) -> Array:
-        """Return the rows at choices ``...``, ``... x m x S``."""
-        return np.concatenate([rows.transpose(2, 0, 1)[index] for rows in self.rows], axis=-2)
+    def explained(self, h: Array, index: Places) -> Array:
+        """Return covariances of events with the innovations of the rows, ``... x m``.
+
+        Args:
+            h: What they see of the states as of now, ``... x S``.
+            index: Their choices, ``...``.
+        """
+        rows = np.concatenate([rows.transpose(2, 0, 1)[index] for rows in self.rows], axis=-2)
+        weights = (h @ self.transitions).reshape(*h.shape[:-1], len(self.made), h.shape[-1])
+        explained: Array = (weights * rows).sum(axis=-1)
+        return explained
 
     def combined(self, coefficients: Array) -> Array:
         """Return sums, as of now, of the rows times ``c x m``, ``c x S x n``."""
@@ -529,7 +483,7 @@ class StreamingGP(OneOutputModel):
     def expected_outcomes(self) -> Tensor:
         """Means of the pending outcomes by those that came, ``batch_shape x p``."""
         expected = self._of_batch([stream.expected for stream in self._streams])
-        return expected if self.mean_module is None else expected + self._prior_mean(self.X_pending)
+        return expected + self._prior_mean(self.X_pending)
 
     def observe(self, X: Tensor, Y: Tensor, Yvar: Tensor | None = None) -> None:
         """Add observations; at the rows of pending trials, these have their outcomes then.
@@ -551,18 +505,16 @@ class StreamingGP(OneOutputModel):
         """
         streams = []
         for stream, events in zip(self._streams, self._events(X, Y, Yvar), strict=True):
-            stream = stream.copy()
-            if len(stream.expected) > 0:
-                places = stream.match(events)
-                known = places >= 0
-                told, events, places = events[:, known], events[:, ~known], places[known]
-                # Noise may be other than was expected.
-                noise = told[3] - stream.pending[3, places]
-                if noise.any():
-                    stream.covar = stream.covar.copy()
-                    stream.covar[places, places] += noise
-                stream.tell(places, told)
-            streams.append(self._after(stream, events))
+            stream, places = stream.copy(), stream.match(events)
+            known = places >= 0
+            told, places = events[:, known], places[known]
+            # Noise may be other than was expected.
+            noise = told[3] - stream.pending[3, places]
+            if noise.any():
+                stream.covar = stream.covar.copy()
+                stream.covar[places, places] += noise
+            stream.tell(places, told)
+            streams.append(self._after(stream, events[:, ~known]))
         self._streams[:] = streams
 
     def set_X_pending(self, X: Tensor, Yvar: Tensor | None = None) -> None:
@@ -587,8 +539,7 @@ class StreamingGP(OneOutputModel):
             known = places[places >= 0]
             if len(known) < len(stream.expected):
                 stream.keep(known)
-            stream = self._after(stream, events[:, places < 0])
-            streams.append(stream)
+            streams.append(self._after(stream, events[:, places < 0]))
         self._streams[:] = streams
 
     def marginals(self, t: float | Tensor) -> tuple[Tensor, Tensor]:
@@ -655,7 +606,7 @@ class StreamingGP(OneOutputModel):
         mean, _ = self.marginals(t)
         stream, (F, pivots) = self._streams[0], self._prior_factor()
         _, _, h, _ = self._over(stream, t)
-        V = (self._by_row(stream, h) * stream.columns(pivots)).sum(axis=-1)
+        V = stream.explained(h, pivots)
         W = _solved(F[pivots], V).T
         values, vectors = np.linalg.eigh((1 + JITTER) * np.eye(len(W)) - W @ W.T)
         z = torch.randn(len(pivots), dtype=torch.float64, generator=generator).numpy()
@@ -705,9 +656,7 @@ class StreamingGP(OneOutputModel):
             InputDataError: if a value is not finite.
         """
         residuals = self._read("Y", Y, self.num_pending).squeeze(-1)
-        if self.mean_module is not None:
-            residuals = residuals - self._prior_mean(self.X_pending)
-        new = copy(self)
+        residuals, new = residuals - self._prior_mean(self.X_pending), copy(self)
         of_each = residuals.numpy(force=True).reshape(-1, self.num_pending)
         for stream, outcomes in zip(new._streams, of_each, strict=True):
             stream.tell(slice(None), np.stack([*stream.pending[:2], outcomes, stream.pending[3]]))
@@ -772,8 +721,7 @@ class StreamingGP(OneOutputModel):
             h = self._observation @ self._transition(self._lag(stream, time))
             gain = self._transition(t - time) @ self._gain
             covar = self._prior(index, time, index, time)
-        # Covariances with the innovations of the rows, q x m.
-        weights = (self._by_row(stream, h) * stream.columns(index)).sum(axis=-1)
+        weights = stream.explained(h, index)
         covar = covar - weights @ weights.T
         covar.reshape(-1)[:: len(index) + 1] += events[3]
         expected = (h * stream.mean[:, index].T).sum(axis=-1)
@@ -826,7 +774,7 @@ class StreamingGP(OneOutputModel):
         else:
             h = self._observation @ self._transition(self._lag(stream, time))
             mean = (h * np.moveaxis(stream.mean[:, index], 0, -1)).sum(axis=-1)
-            V = (self._by_row(stream, h) * stream.columns(index)).sum(axis=-1)
+            V = stream.explained(h, index)
             covar = self._prior(index, time, index, time) - V @ V.mT
         variances = np.einsum("...qq->...q", covar)
         np.maximum(variances, LEAST_VARIANCE, out=variances)
@@ -908,11 +856,6 @@ class StreamingGP(OneOutputModel):
                 torch.from_numpy(lag)
             ).numpy()
         return A
-
-    def _by_row(self, stream: Stream, h: Array) -> Array:
-        """Return the vectors whose products with the rows events see, ``... x m x S``."""
-        by_row: Array = h @ stream.transitions
-        return by_row.reshape(*h.shape[:-1], len(stream.made), h.shape[-1])
 
     def _prior_mean(self, X: Tensor) -> Tensor | float:
         """Return prior means of rows ``... x (d + 1)``, ``...``; zero where there is none."""
