@@ -57,9 +57,7 @@ def in_ax(
 
 LOOPS: dict[str, Callable[[int], list[tuple[float, float]]]] = {
     "tv_gp_ucb, our loop": with_recipe(recipes.tv_gp_ucb),
-    "drifting_strategy in Ax": partial(
-        in_ax, lambda seed: drifting_strategy(seed=seed), 1e6
-    ),
+    "drifting_strategy in Ax": partial(in_ax, lambda seed: drifting_strategy(seed=seed), 1e6),
     "Ax's default, time as a parameter": partial(in_ax, None, float(HORIZON)),
     "random": with_recipe(recipes.random_search),
 }

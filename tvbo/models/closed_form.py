@@ -39,8 +39,11 @@ Correlation = Callable[[Array, bool], tuple[Array, Array | None]]
 r"""Takes squared distances :math:`s` in units of lengthscales, and whether the slope is needed, to
 the correlation :math:`\kappa` and the slope :math:`-2\, d\kappa / ds`, or None."""
 
-MAX_ENTRIES = 2**17
+MAX_ENTRIES = 2**15
 """Covariances without gradients that are evaluated at once, so that they stay in the cache."""
+
+LEAST_SQUARE = 1e-12
+"""Least squared distance of Matérn-1/2, which has no gradient at 0."""
 
 LARGEST_RATE = 1e150
 """That of ε = 1 times a lag would overflow."""
@@ -101,14 +104,25 @@ def matern(squares: Array, with_slope: bool) -> tuple[Array, Array | None]:
     return values, linear
 
 
+def exponential(squares: Array, with_slope: bool) -> tuple[Array, Array | None]:
+    """Return the correlation of Matérn-1/2."""
+    distances = np.sqrt(np.maximum(squares, LEAST_SQUARE))
+    values = exp_(-distances)
+    return values, values / distances if with_slope else None
+
+
 def exp_(values: Array) -> Array:
     """Return exponentials, in place, in less than half of NumPy's time."""
     torch.from_numpy(values).exp_()
     return values
 
 
-CORRELATIONS: dict[str, Correlation] = {"RBFKernel": rbf, "MaternKernel": matern}
-"""Correlation by the name of a kernel of GPyTorch, of Matérn with ν = 5/2."""
+CORRELATIONS: dict[str, Correlation] = {
+    "RBFKernel": rbf,
+    "MaternKernel": matern,
+    "Exponential": exponential,
+}
+"""Correlation by the name of a kernel of GPyTorch, of Matérn with ν = 5/2, or of ν = 1/2."""
 
 
 def correlation_of(kernel: Kernel) -> Correlation | None:
