@@ -11,6 +11,7 @@ import traceback
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
+from inspect import signature
 from typing import Annotated, Any
 
 from botorch.exceptions.errors import BotorchError, ModelFittingError
@@ -19,7 +20,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict, create_model
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -49,66 +50,10 @@ SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
 """Bounds of the histogram of the time that requests take."""
 
 Name = Annotated[str, Path(description="Name of the run, that of its file without `.db`.")]
-Named = dict[str, Any] | list[float]
-Time = float | str | None
-Outcome = float | list[float] | dict[str, float]
+CHANGES = calls.ask, calls.tell, calls.fail, calls.expire
+"""Calls that change a run."""
 
-
-class _Values(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class _At(_Values):
-    t: Time = None
-    context: Named | None = None
-
-
-class _Ask(_At):
-    key: str | None = None
-    force: bool = False
-    duration: float | str | None = None
-
-
-class _Tell(_Values):
-    trial: int
-    outcome: Outcome
-    variance: Outcome | None = None
-    t: Time = None
-
-
-class _Fail(_Values):
-    trial: int
-    reason: str
-
-
-class _Expire(_Values):
-    trial: int | None = None
-    older_than: float | str | None = None
-    t: Time = None
-
-
-class _Predict(_At):
-    parameters: Named
-
-
-class _Drift(_Values):
-    outcome: str | None = None
-
-
-CHANGES: list[tuple[Callable[..., calls.Values], type[_Values]]] = [
-    (calls.ask, _Ask),
-    (calls.tell, _Tell),
-    (calls.fail, _Fail),
-    (calls.expire, _Expire),
-]
-"""Calls that change a run, and what they are given."""
-
-QUESTIONS: list[tuple[Callable[..., calls.Values], type[_Values]]] = [
-    (calls.recommend, _At),
-    (calls.front, _At),
-    (calls.predict, _Predict),
-    (calls.drift, _Drift),
-]
+QUESTIONS = calls.recommend, calls.front, calls.predict, calls.drift
 """Calls that do not."""
 
 STATUS: dict[type[Exception], int] = {
@@ -163,8 +108,8 @@ def make_app(runs: Mapping[str, ServedRun], token: str | None = None) -> FastAPI
     app.add_exception_handler(StarletteHTTPException, _answer_refusal)
 
     for changes, group in ((True, CHANGES), (False, QUESTIONS)):
-        for function, values in group:
-            _add_call(app, find, function, values, changes)
+        for function in group:
+            _add_call(app, find, function, changes)
 
     @app.get("/runs/{run}/status", summary="Return how many trials there are, and what came of it.")
     def look(run: Name) -> calls.Values:
@@ -202,17 +147,23 @@ def _add_call(
     app: FastAPI,
     find: Callable[[str], ServedRun],
     function: Callable[..., calls.Values],
-    values: type[_Values],
     changes: bool,
 ) -> None:
-    """Have a function of a run be called by a request."""
-    is_needed = any(field.is_required() for field in values.model_fields.values())
-    default = Body(... if is_needed else values())
+    """Have a function of a run be called by a request, whose body has its arguments."""
     name, text = function.__name__, (function.__doc__ or "").partition("\n")[0]
+    _, *arguments = signature(function, eval_str=True).parameters.values()
+    fields: dict[str, Any] = {
+        each.name: (each.annotation, ... if each.default is each.empty else each.default)
+        for each in arguments
+    }
+    config = ConfigDict(extra="forbid", strict=True)
+    values: Any = create_model(name.capitalize(), __config__=config, **fields)
+    is_needed = any(each.default is each.empty for each in arguments)
+    default = Body(... if is_needed else values())
 
     @app.post(f"/runs/{{run}}/{name}", name=name, summary=text)
-    def call(run: Name, body: values = default) -> calls.Values:  # type: ignore[valid-type]
-        return find(run).call(function, changes, **body.model_dump())  # type: ignore[attr-defined]
+    def call(run: Name, body: values = default) -> calls.Values:
+        return find(run).call(function, changes, **body.model_dump())
 
 
 class _Gate:

@@ -21,6 +21,11 @@ from tvbo.storage import read_run
 from tvbo.trial import TrialError
 from tvbo.values import as_number, check_names
 
+Time = float | str | None
+Named = dict[str, Any] | list[float]
+Outcome = float | list[float] | dict[str, float]
+"""What a call takes, by which the service reads a request: times, values, outcomes."""
+
 Values = dict[str, Any]
 """What a call returns: text, numbers, truth values, None, and lists and dicts of these."""
 
@@ -30,8 +35,8 @@ MAX_GAPS, MAX_AHEAD = 100, timedelta(days=1)
 
 def ask(
     optimizer: Optimizer,
-    t: float | str | None = None,
-    context: Any = None,
+    t: Time = None,
+    context: Named | None = None,
     key: str | None = None,
     force: bool = False,
     duration: float | str | None = None,
@@ -69,9 +74,9 @@ def ask(
 def tell(
     optimizer: Optimizer,
     trial: int,
-    outcome: Any,
-    variance: Any = None,
-    t: float | str | None = None,
+    outcome: Outcome,
+    variance: Outcome | None = None,
+    t: Time = None,
 ) -> Values:
     """Tell the outcome of a trial, one number, or several by name; return its number.
 
@@ -96,7 +101,7 @@ def expire(
     optimizer: Optimizer,
     trial: int | None = None,
     older_than: float | str | None = None,
-    t: float | str | None = None,
+    t: Time = None,
 ) -> Values:
     """Give up a trial whose outcome did not come in time, or all that are overdue.
 
@@ -129,7 +134,7 @@ def expire(
     return {"expired": [each.id for each in optimizer.expire_overdue(now, delay)]}
 
 
-def recommend(optimizer: Optimizer, t: float | str | None = None, context: Any = None) -> Values:
+def recommend(optimizer: Optimizer, t: Time = None, context: Named | None = None) -> Values:
     """Return the action that is best by the model, at a time and in a context.
 
     Args:
@@ -145,7 +150,7 @@ def recommend(optimizer: Optimizer, t: float | str | None = None, context: Any =
     return outlook(optimizer, gp.recommend(given, time_of(optimizer, t)))
 
 
-def front(optimizer: Optimizer, t: float | str | None = None, context: Any = None) -> Values:
+def front(optimizer: Optimizer, t: Time = None, context: Named | None = None) -> Values:
     """Return the best compromises of several outcomes: ``front``, as of :func:`recommend`."""
     gp = _with_model(optimizer, "front")
     given = _row_of(optimizer.contexts, context)
@@ -154,7 +159,7 @@ def front(optimizer: Optimizer, t: float | str | None = None, context: Any = Non
 
 
 def predict(
-    optimizer: Optimizer, parameters: Any, t: float | str | None = None, context: Any = None
+    optimizer: Optimizer, parameters: Named, t: Time = None, context: Named | None = None
 ) -> Values:
     """Return what the model expects of an action.
 
