@@ -1,4 +1,7 @@
-"""The posterior density of hyperparameters, of any model by GPyTorch."""
+"""The posterior density of hyperparameters, of any model by GPyTorch.
+
+Optimizers are imported where they are used: a run is opened and told without them.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-from botorch.fit import fit_gpytorch_mll
-from botorch.optim.closures import get_loss_closure_with_grads
-from botorch.optim.closures.core import NdarrayOptimizationClosure
-from botorch.optim.utils import get_parameters_and_bounds
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.settings import fast_computations
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 from torch import Generator
 
 from tvbo.kernels import TemporalKernel
@@ -41,6 +39,8 @@ def maximum(
         start: Where the search begins, ``p``.
         bounds: Lower and upper bounds, ``p x 2``.
     """
+    from scipy.optimize import minimize
+
     theta, value = start, math.nan
     for _ in range(2):
         result = minimize(
@@ -70,6 +70,10 @@ class ModelPosterior:
     """
 
     def __init__(self, model: TimeVaryingGP):
+        from botorch.optim.closures import get_loss_closure_with_grads
+        from botorch.optim.closures.core import NdarrayOptimizationClosure
+        from botorch.optim.utils import get_parameters_and_bounds
+
         self.model = model
         self._mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
         parameters, bounds = get_parameters_and_bounds(self._mll, requires_grad=True)
@@ -115,6 +119,8 @@ class ModelPosterior:
         Raises:
             ModelFittingError: if the search fails from all of them.
         """
+        from botorch.fit import fit_gpytorch_mll
+
         self._loss.state = self.default
         with seeded(generator), fast_computations(log_prob=False):
             fit_gpytorch_mll(self._mll, optimizer_kwargs={"options": OPTIONS})

@@ -11,7 +11,6 @@ from botorch.models.utils.gpytorch_modules import MIN_INFERRED_NOISE_LEVEL
 from gpytorch.constraints import GreaterThan
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.priors import NormalPrior
-from scipy.optimize import brentq
 from torch import Size, Tensor
 
 from tvbo.kernels import TemporalDecayKernel, TemporalKernel, TemporalMaternKernel
@@ -184,6 +183,8 @@ def half_life(kernels: Sequence[TemporalKernel]) -> float:
     below = (above_half(lags) <= 0).nonzero().flatten()
     if len(below) == 0:
         return math.nan
+    from scipy.optimize import brentq  # It takes long to import.
+
     low, high = lags[below[0] - 1 : below[0] + 1].tolist()
     return float(brentq(above_half, low, high, xtol=1e-14 * high, rtol=1e-14))
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError
-from botorch.fit import _fit_fallback
 from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
@@ -178,6 +177,8 @@ class TimeVaryingGP(SingleTaskGP):
         ``fit_gpytorch_mll`` calls it. The logger is ``"tvbo.fit.fitted_forms"``, the level that of
         ``ModelFitter``.
         """
+        from botorch.fit import _fit_fallback  # SciPy's optimizers come with it.
+
         fitted = _fit_fallback(mll, **kwargs)
         log_bounds(parameters_at_bounds(self), len(self.train_targets))
         return fitted

@@ -10,9 +10,6 @@ from typing import Any, Protocol, cast, runtime_checkable
 import numpy as np
 import torch
 from botorch.acquisition import AcquisitionFunction
-from botorch.generation import gen_candidates_scipy
-from botorch.optim.batched_lbfgs_b import fmin_l_bfgs_b_batched
-from botorch.optim.optimize_mixed import optimize_acqf_mixed_alternating
 from botorch.utils.sampling import boltzmann_sample, draw_sobol_samples
 from botorch.utils.transforms import normalize, unnormalize
 from numpy.typing import NDArray
@@ -162,6 +159,8 @@ def _over_box(
         (gradients,) = torch.autograd.grad(values.sum(), X)
         return -values.detach().numpy(), -gradients.flatten(1).numpy()
 
+    from botorch.optim.batched_lbfgs_b import fmin_l_bfgs_b_batched
+
     def in_closed_form(points: Array) -> tuple[Array, Array]:
         # A graph takes longer than the numbers do.
         (lower, upper), row = bounds.numpy(), ask_context.rows(bounds[:1]).numpy()
@@ -229,6 +228,8 @@ def _over_mixed(
         # A constant acquisition, such as a prior mean.
         return search_space.sample(generator)
 
+    from botorch.optim.optimize_mixed import optimize_acqf_mixed_alternating
+
     def rows(columns: Tensor) -> Tensor:
         return ask_context.rows(search_space.parameters.expand(columns))
 
@@ -282,6 +283,8 @@ def _after_rounding(in_cube: InUnitCube, search_space: MixedSpace, point: Tensor
     rounded[:, relaxed] = normalize(columns, bounds)[:, relaxed]
     if not relaxed or not any(is_float):
         return rounded
+    from botorch.generation import gen_candidates_scipy
+
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Optimization failed", RuntimeWarning)
         (found,), _ = gen_candidates_scipy(
