@@ -6,7 +6,9 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from tvbo.logs.season import Season
 from tvbo.quadratic_model import Array
@@ -209,20 +211,22 @@ class Regressors:
     information: Array
     coefficients: Array
 
-    def log_prior(self, coefficients: Array) -> float:
+    def log_prior(self, coefficients: Tensor) -> Tensor:
         """Return the log density of coefficients ``q x n`` less that of a season of zero."""
-        return -0.5 * float((self.precisions.T * (coefficients @ self.modes) ** 2).sum())
+        in_modes = coefficients @ torch.as_tensor(self.modes)
+        return -0.5 * (torch.as_tensor(self.precisions).mT * in_modes.square()).sum()
 
-    def precision_times(self, coefficients: Array) -> Array:
-        """Return the precision of the prior times coefficients ``q x n``."""
-        product: Array = (self.precisions.T * (coefficients @ self.modes)) @ self.modes.T
-        return product
+    def posterior_root(self, information: Tensor, directions: Tensor) -> Tensor:
+        """Return Cholesky factors of about the posterior precisions along some directions.
 
-    def solve_roughly(self, gradient: Array) -> Array:
-        """Return about the coefficients ``q x n`` whose posterior precision gives a gradient."""
-        total = posterior_precision(self.information, self.precisions)
-        solved = np.linalg.solve(total, (gradient @ self.modes).T[..., None])[..., 0]
-        return np.asarray((self.modes @ solved).T, np.float64)
+        Args:
+            information: ``n x q x q``, what the panel says along each of them.
+            directions: ``n x n``, as columns.
+        """
+        shares = (directions.mT @ torch.as_tensor(self.modes)).square()
+        total = information + torch.diag_embed(shares @ torch.as_tensor(self.precisions))
+        root: Tensor = torch.linalg.cholesky(total)
+        return root
 
 
 def posterior_precision(information: Array, precisions: Array) -> Array:

@@ -47,13 +47,9 @@ class Dynamics(ABC):
     def space(self, lags: Array) -> StateSpace:
         """Return the model of all arms together, with transitions over some lags."""
         steps = [self.step(lag) for lag in lags.tolist()]
-        return StateSpace(
-            np.stack([A for A, _ in steps])[..., None],
-            np.stack([Q for _, Q in steps])[..., None],
-            self.stationary[..., None],
-            self.observation,
-            self.noise[:, None],
-        )
+        transitions, innovations = (np.stack(each)[:, None] for each in zip(*steps, strict=True))
+        arrays = transitions, innovations, self.stationary[None], self.observation, self.noise[None]
+        return StateSpace(*map(torch.as_tensor, arrays))
 
 
 @dataclass(frozen=True)
@@ -195,10 +191,10 @@ class PanelModel:
             gap: Unit of its times, in the user's.
         """
         model = self.dynamics.space(cells.lags * gap)
-        residuals = (values - self.levels(cells.times * gap))[..., None]
-        filtered = KalmanFilter(model, ~np.isnan(residuals), cells.gaps)
-        _, states = filtered.innovations(residuals)
-        return Belief(states[-1, :, 0], filtered.runs[-1].filtered[..., 0])
+        residuals = torch.as_tensor(values - self.levels(cells.times * gap)).unsqueeze(1)
+        filtered = KalmanFilter(model, ~residuals.isnan(), cells.gaps)
+        _, states = filtered.innovations(residuals.unsqueeze(-1))
+        return Belief(states[-1, 0, :, 0].numpy(), filtered.filtered[0].numpy())
 
     @property
     def prior(self) -> Belief:

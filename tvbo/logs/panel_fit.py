@@ -91,7 +91,7 @@ def fit_panel(
 
     Season, and the temporal kernel that all arms share, are chosen by evidence: log marginal
     likelihood over the season ``- k / 2 log N``, with ``k`` other parameters and ``N`` values
-    (BIC). The independent and the vector form take its place if they predict better, by two
+    (BIC). The independent and the vector form take its place if they predict better, by three
     standard errors, what a tuner needs to know: all arms in the last quarter of the log, from one
     random arm at each time, by models of the first three quarters.
 
@@ -224,7 +224,7 @@ def _without_outliers(
     scaled = Cells.of((rows - center) / deviation, times / gap, starts)
     usual = replace(scaled, values=scaled.values.clip(-FAR, FAR))
     form = IndependentForm(usual)
-    drawn, found = replace_outliers(scaled, *form.parts(form.start))
+    drawn, found = replace_outliers(scaled, *form.arrays(form.start))
     values = drawn.values * deviation + center
     outliers = [
         Outlier(float(times[t]), arm, float(rows[t, arm]), distance) for t, arm, distance in found

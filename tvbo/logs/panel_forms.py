@@ -6,11 +6,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from copy import deepcopy
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
+from torch import Tensor
+from torch.func import functional_call
+from torch.nn.functional import pad
 
 from tvbo.kernels import SeasonalKernel, TemporalKernel
 from tvbo.logs.panel_cells import Cells
@@ -20,7 +22,7 @@ from tvbo.logs.panel_dynamics import (
     IndependentDynamics,
     VectorDynamics,
 )
-from tvbo.logs.state_space import Gradient, KalmanFilter, StateSpace
+from tvbo.logs.state_space import KalmanFilter, StateSpace
 from tvbo.quadratic_model import Array
 
 NOISE_RANGE = (1e-6, 1.0)
@@ -29,10 +31,6 @@ NOISE_RANGE = (1e-6, 1.0)
 NOISE_SHIFT = 1e-3
 """What is added to a noise variance before its logarithm is taken, as a share of that variance: the
 likelihood is then not flat where noise is small, and searches come back from there."""
-
-DIFFERENCE = 1e-5
-"""Step of the differences that give the derivatives of a temporal kernel's few matrices."""
-
 
 SHRINKAGES = np.geomspace(1.0, 1e5, 40)
 """Weights of the prior of a vector autoregression that are compared."""
@@ -48,45 +46,34 @@ class Form(ABC):
     """A form of drift: a vector of parameters without bounds or with, and the model they give.
 
     Args:
+        cells: The panel.
         variances: ``k``, of the values whose noise variances are among the parameters.
     """
 
     name: str
-    lags: Array
     start: Array
     num_counted: int
     """Number of parameters that BIC counts: of those without a prior."""
     integrates_means: bool = True
     """Whether the likelihood is the restricted one."""
 
-    def __init__(self, variances: Array):
-        self.variances, self.shift = variances, NOISE_SHIFT * variances
+    def __init__(self, cells: Cells, variances: Array):
+        self.lags, self.gaps, self.span = torch.as_tensor(cells.lags), cells.gaps, cells.span
+        self.variances, self.shift = variances, torch.as_tensor(NOISE_SHIFT * variances)
 
     def noise_bounds(self) -> list[tuple[float | None, float | None]]:
-        """Return bounds of the parameters of noise variances."""
-        low, high = (np.log(end * self.variances + self.shift).tolist() for end in NOISE_RANGE)
+        """Return bounds of the parameters of noise variances, which are logarithms with a shift."""
+        ends = (end * self.variances + self.shift.numpy() for end in NOISE_RANGE)
+        low, high = (np.log(end).tolist() for end in ends)
         return [*zip(low, high, strict=True)]
-
-    def noise(self, parameters: Array) -> Array:
-        """Return the noise variances, ``k``, of their parameters: logarithms with a shift."""
-        noise: Array = np.exp(parameters) - self.shift
-        return noise
 
     @abstractmethod
     def bounds(self) -> list[tuple[float | None, float | None]]:
         """Return bounds of the parameters."""
 
-    def space(self, theta: Array) -> StateSpace:
-        """Return the state-space model; by default, of all arms together."""
-        return self.dynamics(theta, 1.0, 1.0).space(self.lags)
-
     @abstractmethod
-    def chain(self, theta: Array, gradient: Gradient, gaps: NDArray[np.int64]) -> Array:
-        """Return the derivatives by the parameters from those by the arrays of the model."""
-
-    def log_prior(self, theta: Array) -> tuple[float, Array]:
-        """Return the log density of the prior up to a constant, and its gradient."""
-        return 0.0, np.zeros_like(theta)
+    def in_state_space(self, theta: Tensor, values: Tensor) -> tuple[StateSpace, Tensor]:
+        """Return the state-space model, and values ``T x n`` as its outputs, ``T x b x m``."""
 
     @abstractmethod
     def dynamics(self, theta: Array, scale: float, gap: float) -> Dynamics:
@@ -98,18 +85,26 @@ class Form(ABC):
             gap: The usual gap, in the user's unit of time.
         """
 
-    def outputs(self, values: Array, theta: Array) -> Array:
-        """Return values ``T x n`` as outputs of the model, ``T x m x b``."""
-        return values[..., None]
+    def log_prior(self, theta: Tensor) -> Tensor:
+        """Return the log density of the prior up to a constant."""
+        return theta.new_zeros(())
 
-    def arms(self, outputs: Array, theta: Array) -> Array:
-        """Return outputs ``T x m x b`` as values of the arms, ``T x n``."""
-        return outputs[..., 0]
+    @abstractmethod
+    def separated(self, theta: Array) -> tuple[Tensor, KalmanFilter]:
+        """Return directions in the space of arms, ``n x n``, and a filter of one output for each.
 
-    def filter(self, cells: Array, gaps: NDArray[np.int64], theta: Array) -> KalmanFilter:
-        """Return the filter of a panel ``T x n`` with these cells."""
-        observed = ~np.isnan(self.outputs(cells, theta))
-        return KalmanFilter(self.space(theta), observed, gaps)
+        They are those of the form, or near to it, if no cell were missing.
+        """
+
+    def log_likelihood(self, theta: Tensor, values: Tensor) -> Tensor:
+        """Return the log likelihood of a panel ``T x n``, differentiable in both."""
+        filtered, outputs = self.filter(theta, values)
+        return filtered.log_likelihood(outputs, self.integrates_means).sum()
+
+    def filter(self, theta: Tensor | Array, values: Tensor | Array) -> tuple[KalmanFilter, Tensor]:
+        """Return the filter of a panel ``T x n``, and its values as outputs, ``T x b x m``."""
+        model, outputs = self.in_state_space(torch.as_tensor(theta), torch.as_tensor(values))
+        return KalmanFilter(model, ~outputs.isnan(), self.gaps), outputs
 
 
 class IndependentForm(Form):
@@ -125,62 +120,51 @@ class IndependentForm(Form):
     name = "independent"
 
     def __init__(self, cells: Cells, start: Array | None = None):
-        self.lags, self.span = cells.lags, cells.span
-        self.num_arms = cells.values.shape[1]
-        self.num_counted = 3 * self.num_arms
-        super().__init__(cells.deviations**2)
+        super().__init__(cells, cells.deviations**2)
+        self.num_counted = 3 * len(self.variances)
         if start is None:
             rates, variances, noise = _scan(cells)
-            start = np.log(np.concatenate([rates, variances, noise + self.shift]))
+            start = np.log(np.concatenate([rates, variances, noise + self.shift.numpy()]))
         self.start = start
 
     def bounds(self) -> list[tuple[float | None, float | None]]:
         """Return bounds, of rates as in :class:`CommonForm`."""
-        n = self.num_arms
         rates = math.log(1 / self.span), math.log(32.0)
         variances = [(log - 14.0, log + 9.0) for log in np.log(self.variances).tolist()]
-        return [*[rates] * n, *variances, *self.noise_bounds()]
+        return [*[rates] * len(variances), *variances, *self.noise_bounds()]
 
-    def outputs(self, values: Array, theta: Array) -> Array:
-        """Return the values of each arm as those of its own model."""
-        return values[:, None]
+    def parts(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return rates, variances and noise variances, each ``n``."""
+        rates, variances, noise = theta.exp().reshape(3, -1)
+        return rates, variances, noise - self.shift
 
-    def arms(self, outputs: Array, theta: Array) -> Array:
-        """Return the values of the arms."""
-        return outputs[:, 0]
+    def arrays(self, theta: Array) -> tuple[Array, Array, Array]:
+        """Return :meth:`parts` as arrays."""
+        rates, variances, noise = (each.numpy() for each in self.parts(torch.as_tensor(theta)))
+        return rates, variances, noise
 
-    def space(self, theta: Array) -> StateSpace:
+    def in_state_space(self, theta: Tensor, values: Tensor) -> tuple[StateSpace, Tensor]:
         """Return ``n`` models with one state."""
         rates, variances, noise = self.parts(theta)
-        decay = np.exp(-0.5 * np.multiply.outer(self.lags, rates))
+        decay = torch.exp(-0.5 * self.lags.unsqueeze(-1) * rates)
         fresh = variances * (1 - decay**2)
-        return StateSpace(
-            decay[:, None, None],
-            fresh[:, None, None],
-            variances[None, None],
-            np.ones((1, 1)),
-            noise[None],
+        space = StateSpace(
+            decay[..., None, None],
+            fresh[..., None, None],
+            variances[:, None, None],
+            torch.ones(1, 1, dtype=theta.dtype),
+            noise.unsqueeze(-1),
         )
+        return space, values.unsqueeze(-1)
 
-    def chain(self, theta: Array, gradient: Gradient, gaps: NDArray[np.int64]) -> Array:
-        """Return the derivatives by the logarithms."""
-        rates, variances, shifted = np.exp(theta.reshape(3, -1))
-        decay = np.exp(-0.5 * np.multiply.outer(self.lags, rates))
-        by_decay = gradient.transitions[:, 0, 0]
-        by_fresh = gradient.innovations[:, 0, 0]
-        by_decay = by_decay - 2 * variances * decay * by_fresh
-        by_rate = (by_decay * decay * -0.5 * self.lags[:, None]).sum(0) * rates
-        by_variance = (by_fresh * (1 - decay**2)).sum(0) + gradient.initial[0, 0]
-        return np.concatenate([by_rate, by_variance * variances, gradient.noise[0] * shifted])
-
-    def parts(self, theta: Array) -> tuple[Array, Array, Array]:
-        """Return rates, variances and noise variances, each ``n``."""
-        rates, variances, noise = theta.reshape(3, -1)
-        return np.exp(rates), np.exp(variances), self.noise(noise)
+    def separated(self, theta: Array) -> tuple[Tensor, KalmanFilter]:
+        """Return the arms."""
+        shape = len(self.gaps), len(self.variances)
+        return torch.eye(shape[1]).double(), self.filter(theta, np.zeros(shape))[0]
 
     def dynamics(self, theta: Array, scale: float, gap: float) -> Dynamics:
         """Return the decay of each arm."""
-        rates, variances, noise = self.parts(theta)
+        rates, variances, noise = self.arrays(theta)
         return IndependentDynamics(noise * scale, -np.expm1(-rates / gap), variances * scale)
 
 
@@ -195,10 +179,9 @@ class CovarianceFactor:
     """
 
     def __init__(self, start: Array, weight: float, target: Array):
-        self.root = np.asarray(np.linalg.cholesky(start), np.float64)
-        self.weight = weight
-        self.target = target
-        self.lower = np.tril_indices(len(start))
+        self.root = torch.as_tensor(np.linalg.cholesky(start))
+        self.weight, self.target = weight, torch.as_tensor(target)
+        self.lower = tuple(torch.tril_indices(*start.shape))
         self.is_diagonal = self.lower[0] == self.lower[1]
 
     @property
@@ -206,38 +189,50 @@ class CovarianceFactor:
         """Number of parameters."""
         return len(self.is_diagonal)
 
-    def factor(self, parameters: Array) -> Array:
+    def factor(self, parameters: Tensor) -> Tensor:
         """Return the factor, ``n x n``."""
-        M = np.zeros_like(self.root)
-        M[self.lower] = np.where(self.is_diagonal, np.exp(parameters), parameters)
-        factor: Array = self.root @ M
+        entries = torch.where(self.is_diagonal, parameters.exp(), parameters)
+        factor: Tensor = self.root @ torch.zeros_like(self.root).index_put(self.lower, entries)
         return factor
 
-    def chain(self, parameters: Array, by_covariance: Array) -> Array:
-        """Return the derivatives by the parameters from a symmetric one by the covariance."""
-        M = np.zeros_like(self.root)
-        M[self.lower] = np.where(self.is_diagonal, np.exp(parameters), parameters)
-        by_M = 2 * self.root.T @ by_covariance @ self.root @ M
-        lower: Array = by_M[self.lower]
-        return np.where(self.is_diagonal, lower * M[self.lower], lower)
+    def covariance(self, parameters: Tensor) -> Tensor:
+        """Return the covariance, ``n x n``."""
+        factor = self.factor(parameters)
+        return factor @ factor.mT
 
-    def log_prior(self, parameters: Array) -> tuple[float, Array]:
-        r"""Return :math:`-\frac{\nu}{2} (\log |K| + n \log \mathrm{tr} D K^{-1})`, and slope."""
-        if self.weight == 0:
-            return 0.0, np.zeros_like(parameters)
+    def log_prior(self, parameters: Tensor) -> Tensor:
+        r"""Return :math:`-\frac{\nu}{2} (\log |K| + n \log \mathrm{tr} D K^{-1})`."""
         factor = self.factor(parameters)
         n = len(factor)
-        inverse = solve_triangular(factor, np.eye(n), lower=True)
-        precision = inverse.T @ inverse
-        trace = float(self.target @ np.diag(precision))
-        log_determinant = 2 * float(np.log(np.diag(factor)).sum())
+        inverse = torch.linalg.solve_triangular(factor, torch.eye(n).to(factor), upper=False)
+        trace = (inverse.square() @ self.target).sum()
+        log_determinant = 2 * factor.diagonal().log().sum()
         # Zero at a multiple of the target, its largest value.
-        best = float(np.log(self.target).sum()) + n * math.log(n)
-        value = -0.5 * self.weight * (log_determinant + n * math.log(trace) - best)
-        by_covariance = (
-            -0.5 * self.weight * (precision - n / trace * (precision * self.target) @ precision)
-        )
-        return value, self.chain(parameters, by_covariance)
+        best = self.target.log().sum() + n * math.log(n)
+        density: Tensor = -0.5 * self.weight * (log_determinant + n * trace.log() - best)
+        return density
+
+
+class _ModesOf(torch.autograd.Function):
+    """Zeros that are added to the states of modes, by which the modes depend on a covariance.
+
+    The modes are taken as constant elsewhere: their own derivatives are not finite where variances
+    are equal, those of a log likelihood are. They follow from its derivatives by the states, so
+    that it has to be what is differentiated.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, covariance: Tensor, modes: Tensor, fresh: Tensor) -> Tensor:
+        """Return zeros, ``T x n x s``, of modes with what is new at each time, ``T x s x s``."""
+        ctx.save_for_backward(modes, fresh)
+        return covariance.new_zeros(len(fresh), len(modes), fresh.shape[-1])
+
+    @staticmethod
+    def backward(ctx: Any, states: Tensor) -> tuple[Tensor, None, None]:
+        """Return the derivatives by the covariance, but for those by the modes' variances."""
+        modes, fresh = ctx.saved_tensors
+        across = 0.5 * torch.einsum("tik,tjk->ij", states @ fresh, states)
+        return modes @ across.fill_diagonal_(0.0) @ modes.mT, None, None
 
 
 class CommonForm(Form):
@@ -266,16 +261,15 @@ class CommonForm(Form):
         noise: float,
         target: Array,
     ):
-        super().__init__(target.mean(keepdims=True))
-        self.name, self.kernels = name, list(kernels)
-        self.lags, self.span, self.is_full = cells.lags, cells.span, cells.is_full
+        super().__init__(cells, target.mean(keepdims=True))
+        self.name, self.kernels, self.is_full = name, list(kernels), cells.is_full
         self.covariance = CovarianceFactor(covariance, weight, target)
-        self.logs = np.concatenate([_logs(kernel) for kernel in self.kernels])
+        logs = [_logs(kernel) for kernel in self.kernels]
+        self.num_logs = [*map(len, logs)]
         shares = np.zeros(len(self.kernels) - 1)
         free = np.zeros(self.covariance.num_parameters)
-        self.start = np.concatenate([self.logs, shares, np.log(noise + self.shift), free])
-        self.num_counted = len(self.logs) + len(shares) + 1
-        self._modes: tuple[Array, Array, Array] | None = None
+        self.start = np.concatenate([*logs, shares, np.log(noise + self.shift.numpy()), free])
+        self.num_counted = len(self.start) - len(free)
 
     def bounds(self) -> list[tuple[float | None, float | None]]:
         """Return bounds of the parameters of kernels, shares and noise."""
@@ -284,143 +278,92 @@ class CommonForm(Form):
         free = [(None, None)] * self.covariance.num_parameters
         return [*kernels, *shares, *self.noise_bounds(), *free]
 
-    def in_time(self, parameters: Array) -> tuple[Array, Array, Array]:
-        """Return transitions over lags ``g x s x s``, stationary covariance and observation.
+    def parts(self, theta: Tensor) -> tuple[list[Tensor], Tensor, Tensor, Tensor]:
+        """Return logarithms for each kernel, shares, noise variance, and covariance over arms."""
+        sizes = [*self.num_logs, len(self.kernels) - 1, 1, self.covariance.num_parameters]
+        *logs, ratios, noise, rest = theta.split(sizes)
+        shares = pad(ratios, (1, 0)).softmax(0)
+        return logs, shares, noise.exp() - self.shift, self.covariance.covariance(rest)
 
-        Args:
-            parameters: Logarithms of the kernels' parameters, and log ratios of the shares.
-        """
-        shares = self.shares(parameters)
-        start, blocks, stationary, readings = 0, [], [], []
-        for kernel, share in zip(self.kernels, shares, strict=True):
-            count = len(_names(kernel))
-            _set(kernel, parameters[start : start + count])
-            start += count
-            with torch.no_grad():
-                blocks.append(kernel.transition(torch.as_tensor(self.lags)).numpy())
-                stationary.append(share * kernel.stationary_covariance().numpy())
-                readings.append(kernel.observation.numpy())
-        sizes = [len(block) for block in stationary]
-        ends = np.cumsum([0, *sizes])
-        A = np.zeros((len(self.lags), ends[-1], ends[-1]))
-        P = np.zeros((ends[-1], ends[-1]))
-        for block, one, first, last in zip(blocks, stationary, ends, ends[1:], strict=False):
-            A[:, first:last, first:last] = block
-            P[first:last, first:last] = one
-        return A, P, np.concatenate(readings).astype(float)
+    def _in_time(self, logs: list[Tensor], shares: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return transitions over lags ``g x s x s``, stationary covariance and observation."""
+        found = [
+            transition_of(kernel, each, self.lags)
+            for kernel, each in zip(self.kernels, logs, strict=True)
+        ]
+        steps = [torch.block_diag(*parts) for parts in zip(*(A for A, _, _ in found), strict=True)]
+        initial = [share * P for share, (_, P, _) in zip(shares, found, strict=True)]
+        observation = torch.cat([h for _, _, h in found])
+        return torch.stack(steps), torch.block_diag(*initial), observation
 
-    def _parts(self, theta: Array) -> tuple[Array, float, Array]:
-        """Return parameters in time, noise variance, and those of the covariance."""
-        k = self.num_counted
-        return theta[: k - 1], float(self.noise(theta[k - 1 : k])[0]), theta[k:]
-
-    def modes(self, theta: Array) -> tuple[Array, Array]:
-        """Return eigenvalues and eigenvectors of the covariance over arms."""
-        # The parts of one evaluation ask for the modes of the same parameters.
-        if self._modes is None or not np.array_equal(self._modes[0], theta):
-            eigenvalues, modes = np.linalg.eigh(self.covariance_at(theta))
-            eigenvalues = np.asarray(eigenvalues.clip(min=0.0), np.float64)
-            self._modes = theta.copy(), eigenvalues, np.asarray(modes, np.float64)
-        return self._modes[1:]
-
-    def outputs(self, values: Array, theta: Array) -> Array:
-        """Return the modes where no cell is missing, else the arms."""
+    def in_state_space(self, theta: Tensor, values: Tensor) -> tuple[StateSpace, Tensor]:
+        """Return ``n`` models of the modes, or one of all arms where cells are missing."""
+        logs, shares, noise, K = self.parts(theta)
         if self.is_full:
-            return (values @ self.modes(theta)[1])[:, None]
-        return values[..., None]
-
-    def arms(self, outputs: Array, theta: Array) -> Array:
-        """Return the values of the arms."""
-        if self.is_full:
-            turned: Array = outputs[:, 0] @ self.modes(theta)[1].T
-            return turned
-        return outputs[..., 0]
-
-    def _mode_space(self, theta: Array) -> StateSpace:
-        """Return ``n`` models of the modes."""
-        parameters, noise, _ = self._parts(theta)
-        A, P, h = self.in_time(parameters)
-        fresh = P - A @ P @ A.swapaxes(1, 2)
-        variances = self.modes(theta)[0]
-        n = len(variances)
-        return StateSpace(
-            np.broadcast_to(A[..., None], (*A.shape, n)).copy(),
-            fresh[..., None] * variances,
-            P[..., None] * variances,
-            h[None],
-            np.full((1, n), noise),
+            modes = self.modes(K)[1]
+            return self._of_modes(logs, shares, noise, (modes.mT @ K @ modes).diagonal()), (
+                values @ modes
+            ).unsqueeze(-1)
+        A, P, h = self._in_time(logs, shares)
+        eye = torch.eye(len(K), dtype=K.dtype)
+        space = StateSpace(
+            torch.stack([torch.kron(eye, each) for each in A]).unsqueeze(1),
+            torch.stack([torch.kron(K, each) for each in P - A @ P @ A.mT]).unsqueeze(1),
+            torch.kron(K, P).unsqueeze(0),
+            torch.kron(eye, h.unsqueeze(0)),
+            noise.expand(1, len(K)),
         )
+        return space, values.unsqueeze(1)
 
-    def mode_filter(self, theta: Array, cells: Cells) -> tuple[Array, Array, KalmanFilter]:
-        """Return variances and modes of the arms, and the modes' filter if no cell were missing."""
-        observed = np.ones(cells.values[:, None].shape, dtype=bool)
-        return *self.modes(theta), KalmanFilter(self._mode_space(theta), observed, cells.gaps)
+    def _of_modes(
+        self, logs: list[Tensor], shares: Tensor, noise: Tensor, variances: Tensor
+    ) -> StateSpace:
+        """Return models of modes with these variances."""
+        A, P, h = self._in_time(logs, shares)
+        fresh, scale = P - A @ P @ A.mT, variances[:, None, None]
+        transitions = A.unsqueeze(1).expand(-1, len(variances), -1, -1)
+        noise = noise.expand(len(variances), 1)
+        return StateSpace(transitions, fresh.unsqueeze(1) * scale, P * scale, h.unsqueeze(0), noise)
 
-    def space(self, theta: Array) -> StateSpace:
-        """Return ``n`` models of the modes, or one of all arms."""
-        return self._mode_space(theta) if self.is_full else super().space(theta)
+    def modes(self, covariance: Tensor) -> tuple[Tensor, Tensor]:
+        """Return eigenvalues and eigenvectors of the covariance over arms."""
+        eigenvalues, modes = torch.linalg.eigh(covariance.detach())
+        return eigenvalues.clamp_min(0.0), modes
 
-    def chain(self, theta: Array, gradient: Gradient, gaps: NDArray[np.int64]) -> Array:
-        """Return the derivatives by the parameters."""
-        parameters, _, rest = self._parts(theta)
-        A, P, _ = self.in_time(parameters)
-        fresh = P - A @ P @ A.swapaxes(1, 2)
-        if self.is_full:
-            variances, vectors = self.modes(theta)
-            by_A = gradient.transitions.sum(-1)
-            by_fresh = gradient.innovations @ variances
-            by_P = gradient.initial @ variances
-            by_modes = np.zeros((len(variances),) * 2)
-            diagonal = np.einsum("gkli,gkl->i", gradient.innovations, fresh)
-            diagonal += np.einsum("kli,kl->i", gradient.initial, P)
-            for gap in range(-1, len(A)):
-                states = gradient.states[gaps == gap]
-                weights = P if gap < 0 else fresh[gap]
-                for k, m in np.ndindex(P.shape):
-                    by_modes += 0.5 * weights[k, m] * states[:, k].T @ states[:, m]
-            np.fill_diagonal(by_modes, diagonal)
-            by_K = vectors @ by_modes @ vectors.T
-        else:
-            factor = self.covariance.factor(rest)
-            K = factor @ factor.T
-            n, s = len(K), len(P)
-            G = gradient.innovations.reshape(-1, n, s, n, s)
-            G0 = gradient.initial.reshape(n, s, n, s)
-            by_A = np.einsum("gikil->gkl", gradient.transitions.reshape(-1, n, s, n, s))
-            by_fresh = np.einsum("gikjl,ij->gkl", G, K)
-            by_P = np.einsum("ikjl,ij->kl", G0, K)
-            by_K = np.einsum("gikjl,gkl->ij", G, fresh) + np.einsum("ikjl,kl->ij", G0, P)
-        by_parameters = np.empty(len(parameters))
-        for j, step in enumerate(DIFFERENCE * np.eye(len(parameters))):
-            ends = []
-            for each in (parameters + step, parameters - step):
-                A_, P_, _ = self.in_time(each)
-                ends.append((A_, P_, P_ - A_ @ P_ @ A_.swapaxes(1, 2)))
-            total = sum(
-                float((by * (up - down)).sum())
-                for by, up, down in zip((by_A, by_P, by_fresh), *ends, strict=True)
-            )
-            by_parameters[j] = total / (2 * DIFFERENCE)
-        by_K = 0.5 * (by_K + by_K.T)
-        by_rest = self.covariance.chain(rest, by_K)
-        by_noise = gradient.noise.sum() * math.exp(theta[len(parameters)])
-        return np.concatenate([by_parameters, [by_noise], by_rest])
+    def separated(self, theta: Array) -> tuple[Tensor, KalmanFilter]:
+        """Return the modes."""
+        logs, shares, noise, K = self.parts(torch.as_tensor(theta))
+        variances, modes = self.modes(K)
+        observed = torch.ones(len(self.gaps), len(K), 1, dtype=torch.bool)
+        space = self._of_modes(logs, shares, noise, variances)
+        return modes, KalmanFilter(space, observed, self.gaps)
+
+    def log_likelihood(self, theta: Tensor, values: Tensor) -> Tensor:
+        """Return the log likelihood of a panel ``T x n``, differentiable in both."""
+        if not self.is_full:
+            return super().log_likelihood(theta, values)
+        filtered, outputs = self.filter(theta, values)
+        logs, shares, _, K = self.parts(theta)
+        with torch.no_grad():
+            A, P, _ = self._in_time(logs, shares)
+            fresh = torch.cat([P - A @ P @ A.mT, P.unsqueeze(0)])[self.gaps]
+        shifts = _ModesOf.apply(K, self.modes(K)[1], fresh)
+        return filtered.log_likelihood(outputs, self.integrates_means, shifts).sum()
 
     def covariance_at(self, theta: Array) -> Array:
         """Return the covariance over arms, of all components together."""
-        factor = self.covariance.factor(theta[self.num_counted :])
-        return factor @ factor.T
+        return self.parts(torch.as_tensor(theta))[-1].numpy()
 
     def dynamics(self, theta: Array, scale: float, gap: float) -> Dynamics:
         """Return kernels, and the covariance of each component."""
-        parameters, noise, _ = self._parts(theta)
-        self.in_time(parameters)
+        logs, shares, noise, K = self.parts(torch.as_tensor(theta))
+        for kernel, each in zip(self.kernels, logs, strict=True):
+            _set(kernel, each.numpy())
         kernels = [in_unit_of_time(kernel, 1 / gap) for kernel in self.kernels]
-        covariances = np.multiply.outer(self.shares(parameters), self.covariance_at(theta))
         return CommonDynamics(
-            np.full(covariances.shape[1], noise * scale),
+            np.full(len(K), float(noise) * scale),
             [kernel.requires_grad_(False) for kernel in kernels],
-            covariances * scale,
+            (shares[:, None, None] * K).numpy() * scale,
         )
 
     def at_rate(self, theta: Array, log_rate: float) -> Array:
@@ -432,28 +375,20 @@ class CommonForm(Form):
         scale = 0.5 * (theta[0] - log_rate)
         theta[0] = log_rate
         rest = theta[self.num_counted :]
-        is_diagonal = self.covariance.is_diagonal
+        is_diagonal = self.covariance.is_diagonal.numpy()
         rest[:] = np.where(is_diagonal, rest + scale, rest * math.exp(scale))
         return theta
 
     def spread(self, theta: Array, factor: float) -> Array:
         """Return parameters whose first kernel is faster than the others by a factor more."""
-        theta = theta.copy()
-        count = len(_names(self.kernels[0]))
+        theta, count = theta.copy(), self.num_logs[0]
         theta[:count] += 0.5 * math.log(factor)
-        theta[count : len(self.logs)] -= 0.5 * math.log(factor)
+        theta[count : sum(self.num_logs)] -= 0.5 * math.log(factor)
         return theta
 
-    def shares(self, parameters: Array) -> Array:
-        """Return the shares of the components in the variance."""
-        shares = np.exp(np.append(0.0, parameters[len(self.logs) :]))
-        result: Array = shares / shares.sum()
-        return result
-
-    def log_prior(self, theta: Array) -> tuple[float, Array]:
+    def log_prior(self, theta: Tensor) -> Tensor:
         """Return that of the covariance over arms."""
-        value, gradient = self.covariance.log_prior(theta[self.num_counted :])
-        return value, np.concatenate([np.zeros(self.num_counted), gradient])
+        return self.covariance.log_prior(theta[self.num_counted :])
 
 
 class VectorForm(Form):
@@ -475,17 +410,16 @@ class VectorForm(Form):
     integrates_means = False
 
     def __init__(self, cells: Cells, theta: Array):
-        independent = IndependentForm(cells)
-        super().__init__(independent.variances)
-        rates, variances, noise = independent.parts(theta)
-        filtered = independent.filter(cells.values, cells.gaps, theta)
-        outputs = independent.outputs(cells.values, theta)
-        _, states = filtered.innovations(outputs)
-        errors = filtered.whitened(outputs)[:, 0].clip(-FAR, FAR)
+        self.independent = independent = IndependentForm(cells, theta)
+        super().__init__(cells, independent.variances)
+        rates, variances, noise = independent.arrays(theta)
+        filtered, outputs = independent.filter(theta, cells.values)
+        states = filtered.innovations(outputs.unsqueeze(-1))[1][..., 0, 0].numpy()
+        errors = filtered.whitened(outputs.unsqueeze(-1))[..., 0, 0].numpy().clip(-FAR, FAR)
         # A less its centre starts at the ridge regression of innovations on states, in units of
         # their deviations, with the weight of the largest evidence.
         follows = cells.gaps[1:] >= 0
-        X, W = (states[:-1, 0] / np.sqrt(variances))[follows], errors[1:][follows]
+        X, W = (states[:-1] / np.sqrt(variances))[follows], errors[1:][follows]
         eigenvalues, vectors = np.linalg.eigh(X.T @ X)
         eigenvalues = eigenvalues.clip(min=0.0)[:, None]
         projected = ((vectors.T @ (X.T @ W)) ** 2).sum(1)[:, None]
@@ -494,54 +428,57 @@ class VectorForm(Form):
         self.shrinkage = float(SHRINKAGES[evidence.sum(0).argmax()])
         self.num_arms = n = len(rates)
         ridge = np.linalg.solve(X.T @ X + self.shrinkage * np.eye(n), X.T @ W)
-        self.lags = cells.lags
-        self.center = np.exp(-0.5 * rates)
-        self.initial = variances
-        fresh = variances * (1 - self.center**2)
+        center = np.exp(-0.5 * rates)
+        fresh = variances * (1 - center**2)
         deviation = np.sqrt(fresh)
-        self.scale = deviation[:, None] / np.sqrt(variances)
+        self.center, self.initial = torch.as_tensor(np.diag(center)), torch.as_tensor(variances)
+        self.scale = torch.as_tensor(deviation[:, None] / np.sqrt(variances))
         covariance, share = ledoit_wolf(W)
         deviation /= np.sqrt(np.diag(covariance))
         self.covariance = CovarianceFactor(
             deviation[:, None] * covariance * deviation, prior_weight(len(W), share), fresh
         )
         rest = np.zeros(self.covariance.num_parameters)
-        self.start = np.concatenate([ridge.T.ravel(), rest, np.log(noise + self.shift)])
+        logs = np.log(noise + self.shift.numpy())
+        self.start = np.concatenate([ridge.T.ravel(), rest, logs])
 
     def bounds(self) -> list[tuple[float | None, float | None]]:
         """Return bounds of the noise."""
         free = [(None, None)] * (len(self.start) - self.num_arms)
         return [*free, *self.noise_bounds()]
 
-    def _parts(self, theta: Array) -> tuple[Array, Array, Array]:
-        """Return A, the parameters of Q, and the noise variances."""
+    def _split(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the parameters of A, of Q, and of the noise."""
         n = self.num_arms
-        A = np.diag(self.center) + theta[: n * n].reshape(n, n) * self.scale
-        return A, theta[n * n : -n], self.noise(theta[-n:])
+        A, rest, noise = theta.split([n * n, self.covariance.num_parameters, n])
+        return A, rest, noise
 
-    def chain(self, theta: Array, gradient: Gradient, gaps: NDArray[np.int64]) -> Array:
-        """Return the derivatives by the parameters."""
-        _, rest, _ = self._parts(theta)
-        by_A = gradient.transitions[0, ..., 0] * self.scale
-        by_Q = self.covariance.chain(rest, gradient.innovations[0, ..., 0])
-        by_noise = gradient.noise[:, 0] * np.exp(theta[-self.num_arms :])
-        return np.concatenate([by_A.ravel(), by_Q, by_noise])
+    def parts(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return A, Q, and the noise variances."""
+        A, rest, noise = self._split(theta)
+        A = self.center + A.reshape(self.center.shape) * self.scale
+        return A, self.covariance.covariance(rest), noise.exp() - self.shift
 
-    def log_prior(self, theta: Array) -> tuple[float, Array]:
+    def in_state_space(self, theta: Tensor, values: Tensor) -> tuple[StateSpace, Tensor]:
+        """Return one model of all arms."""
+        A, Q, noise = self.parts(theta)
+        eye, initial = torch.eye(len(A), dtype=A.dtype), torch.diag(self.initial)
+        space = StateSpace(A[None, None], Q[None, None], initial[None], eye, noise[None])
+        return space, values.unsqueeze(1)
+
+    def separated(self, theta: Array) -> tuple[Tensor, KalmanFilter]:
+        """Return the arms by themselves, from which the search started."""
+        return self.independent.separated(self.independent.start)
+
+    def log_prior(self, theta: Tensor) -> Tensor:
         """Return that of A and Q."""
-        n = self.num_arms
-        A = theta[: n * n]
-        value, gradient = self.covariance.log_prior(theta[n * n : -n])
-        value -= 0.5 * self.shrinkage * float(A @ A)
-        return value, np.concatenate([-self.shrinkage * A, gradient, np.zeros(n)])
+        A, rest, _ = self._split(theta)
+        return self.covariance.log_prior(rest) - 0.5 * self.shrinkage * A.square().sum()
 
     def dynamics(self, theta: Array, scale: float, gap: float) -> Dynamics:
         """Return the autoregression."""
-        A, rest, noise = self._parts(theta)
-        factor = self.covariance.factor(rest)
-        return VectorDynamics(
-            noise * scale, A, factor @ factor.T * scale, self.initial * scale, gap
-        )
+        A, Q, noise = (each.numpy() for each in self.parts(torch.as_tensor(theta)))
+        return VectorDynamics(noise * scale, A, Q * scale, self.initial.numpy() * scale, gap)
 
 
 def prior_weight(num_times: float, shrinkage: float) -> float:
@@ -605,12 +542,45 @@ def _logs(kernel: TemporalKernel) -> Array:
     return np.array([_to_log(name, getattr(kernel, name).item()) for name in _names(kernel)])
 
 
+def _from_log(name: str, log: Tensor) -> Tensor:
+    """Return a parameter by the logarithm that is searched."""
+    return -torch.expm1(-log.exp()) if name == "forgetting_rate" else log.exp()
+
+
 def _set(kernel: TemporalKernel, logs: Array) -> None:
     """Set the learned parameters of a kernel from their logarithms."""
-    for name, log in zip(_names(kernel), logs.tolist(), strict=True):
-        value = -math.expm1(-math.exp(log)) if name == "forgetting_rate" else math.exp(log)
-        # A tensor, since GPyTorch would round a number to single precision.
-        setattr(kernel, name, torch.tensor(value, dtype=torch.float64))
+    for name, log in zip(_names(kernel), torch.as_tensor(logs), strict=True):
+        setattr(kernel, name, _from_log(name, log))
+
+
+class _InTime(torch.nn.Module):
+    """The matrices of a temporal kernel, as a module whose parameters can be replaced."""
+
+    def __init__(self, kernel: TemporalKernel):
+        super().__init__()
+        self.kernel = kernel
+
+    def forward(self, lags: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return transitions, stationary covariance and observation."""
+        kernel = self.kernel
+        return kernel.transition(lags), kernel.stationary_covariance(), kernel.observation
+
+
+def transition_of(
+    kernel: TemporalKernel, logs: Tensor, lags: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return transitions over lags ``g x s x s``, stationary covariance and observation.
+
+    They are differentiable in the logarithms of the kernel's learned parameters.
+    """
+    raw = {}
+    for name, log in zip(_names(kernel), logs, strict=True):
+        constraint = getattr(kernel, f"raw_{name}_constraint")
+        shape = getattr(kernel, f"raw_{name}").shape
+        value = constraint.inverse_transform(_from_log(name, log))
+        raw[f"kernel.raw_{name}"] = value.expand(shape)
+    found: tuple[Tensor, Tensor, Tensor] = functional_call(_InTime(kernel), raw, (lags,))
+    return found
 
 
 def _bounds(kernel: TemporalKernel, span: float) -> list[tuple[float | None, float | None]]:

@@ -125,10 +125,9 @@ def find_periods(flat: Maximum, cells: Cells) -> list[float]:
     """
     form, theta = flat.form, flat.theta
     residuals = cells.values - flat.regressors.columns @ flat.coefficients
-    errors, _ = form.filter(residuals, cells.gaps, theta).innovations(
-        form.outputs(residuals, theta)
-    )
-    series = errors.reshape(len(errors), -1)
+    filtered, outputs = form.filter(theta, residuals)
+    errors, _ = filtered.innovations(outputs.unsqueeze(-1))
+    series = errors.reshape(len(errors), -1).numpy()
     series = series / np.maximum(series.std(axis=0), 1e-300)
     T = len(series)
     # From four periods in the log to four gaps in a period.

@@ -21,7 +21,6 @@ from tvbo.logs.panel_cells import (
 )
 from tvbo.logs.panel_dynamics import PanelModel
 from tvbo.logs.panel_forms import (
-    DIFFERENCE,
     CommonForm,
     Form,
     IndependentForm,
@@ -30,7 +29,7 @@ from tvbo.logs.panel_forms import (
     ledoit_wolf,
     prior_weight,
 )
-from tvbo.logs.panel_maximize import Maximum, maximize
+from tvbo.logs.panel_maximize import Maximum, maximize, white_products
 from tvbo.logs.panel_play import Fold
 from tvbo.logs.season import Season
 from tvbo.quadratic_model import Array
@@ -43,6 +42,10 @@ compared, and of the one that is taken."""
 
 SCORED = 0.75
 """Share of the log after which forms are scored; what is played after another share is as long."""
+
+DEVIATIONS = 3.0
+"""Standard errors by which another form has to predict better; two are passed by chance in one of
+some panels, where errors are correlated for long."""
 
 LEAST_CORRELATION = 0.2
 """Mean correlation of successive residuals from which the covariance is estimated by them; with
@@ -67,6 +70,9 @@ the season's."""
 
 SMALLEST_WEIGHT = 1e-9
 """Smallest share of a function in the prior variance of a season."""
+
+DIFFERENCE = 1e-5
+"""Step of the differences by the shape of a season."""
 
 MAX_VECTOR_ARMS = 100
 """Largest number of arms for which a vector autoregression is compared: its parameters, and the
@@ -131,7 +137,9 @@ class PanelSearch:
             # Sums of kernels have several maxima.
             starts = [form.spread(found.theta, factor) for factor in SPREADS]
             others = [
-                maximize(form, cells, regressors, found.coefficients, theta, 0.1, num_rounds=1)
+                maximize(
+                    form, cells, regressors, found.coefficients, theta, 0.1, num_rounds=ROUGH_ROUNDS
+                )
                 for theta in starts
             ]
             found = max([found, *others], key=lambda each: each.objective)
@@ -292,7 +300,7 @@ class PanelSearch:
 def prefer(scores: dict[str, Array]) -> tuple[str, str]:
     """Return the form that predicts best from one arm at a time, and why.
 
-    The first one stays unless another one is better by more than two standard errors.
+    The first one stays unless another one is better by :data:`DEVIATIONS` standard errors.
 
     Args:
         scores: Log densities of the last part of the log at each time, by form.
@@ -300,7 +308,7 @@ def prefer(scores: dict[str, Array]) -> tuple[str, str]:
     first = next(iter(scores))
     best = max((name for name in scores if name != first), key=lambda name: scores[name].mean())
     gain, error = mean_and_error(scores[best] - scores[first])
-    chosen = best if gain > 2 * error else first
+    chosen = best if gain > DEVIATIONS * error else first
     word = "better" if gain >= 0 else "worse"
     return chosen, (
         f"from one arm at a time, {best} predicts all arms {word} by {abs(gain):.3g} ± {error:.2g} "
@@ -317,7 +325,7 @@ def mean_regressors(cells: Cells, form: IndependentForm) -> Regressors:
     """
     columns = columns_of(None, cells.times)
     coefficients = np.nanmean(cells.values, axis=0)[None]
-    rates, variances, noise = form.parts(form.start)
+    rates, variances, noise = form.arrays(form.start)
     decay = np.exp(-0.5 * rates)
     density = noise + variances * (1 - decay**2) / (1 - decay) ** 2
     information = (~np.isnan(cells.values)).sum(0) / density
@@ -342,16 +350,11 @@ def season_regressors(cells: Cells, season: Season, base: Maximum) -> Regressors
     form, theta = base.form, base.theta
     assert isinstance(form, CommonForm)
     columns = columns_of(season, cells.times)
-    eigenvalues, modes, filtered = form.mode_filter(theta, cells)
-    series = filled_in(cells) @ modes
-
-    # The same columns in each mode.
-    shared = np.broadcast_to(columns[..., None, None], (*columns.shape, 1, len(modes)))
-    whitened = filtered.whitened(shared)[:, :, 0]
-    white = filtered.whitened(series[:, None])[:, 0]
-    information = np.einsum("tji,tki->ijk", whitened, whitened, optimize=True)
-    projected = np.einsum("tji,ti->ij", whitened, white, optimize=True)
-    logs = np.log(eigenvalues)
+    directions, filtered = form.separated(theta)
+    modes = directions.numpy()
+    logs = np.log(np.einsum("ij,ik,kj->j", modes, form.covariance_at(theta), modes))
+    products = white_products(filtered, columns, filled_in(cells) @ modes)
+    information, projected = products[..., :-1], products[..., -1]
 
     def prior(point: Array) -> Array:
         weights = season.weights(point[2:]).clip(min=SMALLEST_WEIGHT)
@@ -415,9 +418,9 @@ def covariance_weight(cells: Cells, form: IndependentForm) -> float:
         cells: The panel about the centre of each arm.
         form: Each arm by itself, with first estimates.
     """
-    filtered = form.filter(cells.values, cells.gaps, form.start)
-    states = filtered.gradient(form.outputs(cells.values, form.start)).states[:, 0]
-    rates, variances, _ = form.parts(form.start)
+    filtered, outputs = form.filter(form.start, cells.values)
+    states = filtered.scores(outputs)[1][..., 0].numpy()
+    rates, variances, _ = form.arrays(form.start)
     squares = np.square(states).mean(0)
     varies = squares > 0
     states = states[:, varies] / np.sqrt(squares[varies])
