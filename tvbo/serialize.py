@@ -67,7 +67,7 @@ class SerializationError(ValueError):
 
 def to_data(value: Any) -> Any:
     """Return a value in types of JSON, for :func:`from_data`."""
-    if isinstance(value, Kernel):
+    if isinstance(value, MODULES):
         return kernel_to_data(value)
     if is_dataclass(value):
         data = {each.name: to_data(getattr(value, each.name)) for each in fields(value)}
@@ -145,7 +145,9 @@ def _array(data: dict[str, Any]) -> NDArray[Any]:
     return array.reshape(data["shape"])
 
 
-ARGUMENTS: dict[type[Kernel | Mean], tuple[str, ...]] = {
+MODULES = (Kernel, Mean, Prior, Interval)
+
+ARGUMENTS: dict[type, tuple[str, ...]] = {
     AdditiveKernel: ("kernels",),
     CategoricalKernel: ("ard_num_dims", "active_dims"),
     ColumnKernel: ("base_kernel", "columns"),
@@ -168,37 +170,34 @@ ARGUMENTS: dict[type[Kernel | Mean], tuple[str, ...]] = {
     TemporalMaternKernel: ("nu",),
     ConstantMean: (),
     ZeroMean: (),
-}
-"""Kernels and means that can be saved, and the arguments with which they are made again."""
-
-PRIORS: dict[type[Prior], tuple[str, ...]] = {
     GammaPrior: ("concentration", "rate"),
     HalfCauchyPrior: ("scale",),
     HalfNormalPrior: ("scale",),
     LogNormalPrior: ("loc", "scale"),
     NormalPrior: ("loc", "scale"),
     UniformPrior: ("low", "high"),
+    GreaterThan: ("lower_bound", "transform"),
+    Interval: ("lower_bound", "upper_bound", "transform"),
+    LessThan: ("upper_bound", "transform"),
+    Positive: ("transform",),
 }
-"""Priors that can be saved, and their arguments."""
+"""What can be saved, and the arguments with which it is made again."""
 
 OTHER_NAMES: dict[str, Callable[[Any], Any]] = {
     "columns": lambda kernel: kernel.active_dims,
     "kernels": lambda kernel: list(kernel.kernels),
     "num_tasks": lambda kernel: kernel.covar_factor.shape[-2],
     "rank": lambda kernel: kernel.covar_factor.shape[-1],
+    "transform": lambda constraint: _transform_name(constraint),
 }
-"""Arguments that are no attribute of the kernel."""
+"""Arguments that are no attribute, or have another form as one."""
 
 PRIOR_ARGUMENTS = {"mean_prior": "constant_prior"}
 """Arguments of priors that have another name in the kernel or mean."""
 
-CONSTRAINTS: dict[type[Interval], tuple[str, ...]] = {
-    GreaterThan: ("lower_bound",),
-    Interval: ("lower_bound", "upper_bound"),
-    LessThan: ("upper_bound",),
-    Positive: (),
-}
-"""Constraints that can be saved, and their bounds."""
+TENSORS = {"covar_matrix", "concentration", "high", "loc", "low", "rate", "scale"}
+TENSORS |= {"lower_bound", "upper_bound"}
+"""Arguments that are tensors."""
 
 TRANSFORMS: dict[str, tuple[Any, Any]] = {
     "none": (None, None),
@@ -209,58 +208,65 @@ TRANSFORMS: dict[str, tuple[Any, Any]] = {
 """Transforms of constraints, and their inverses, by name."""
 
 
-def kernel_to_data(kernel: Kernel | Mean) -> dict[str, Any]:
-    """Return a kernel or a mean as data: classes, arguments, parameters, constraints and priors.
+def kernel_to_data(module: Any) -> dict[str, Any]:
+    """Return a kernel, a mean, or a prior or constraint of one, as data.
+
+    Its class and arguments, and of a kernel and a mean parameters, constraints and priors.
 
     Raises:
-        SerializationError: if a class of kernel or constraint is not known here, or it has a batch.
+        SerializationError: if its class or a transform is not known here, or it has a batch.
     """
-    if type(kernel) not in ARGUMENTS or kernel.batch_shape:
+    is_model_part = isinstance(module, Kernel | Mean)
+    if type(module) not in ARGUMENTS or (is_model_part and module.batch_shape):
         known = ", ".join(kind.__name__ for kind in ARGUMENTS)
         raise SerializationError(
-            f"Expected a kernel that can be saved, without a batch. Got {type(kernel).__name__}, "
-            f"batch_shape={tuple(kernel.batch_shape)}: those that can are composed of {known}."
+            f"Expected a kernel that can be saved, without a batch. Got {type(module).__name__}: "
+            f"those that can are composed of {known}."
         )
     values = {
-        name: OTHER_NAMES[name](kernel) if name in OTHER_NAMES else getattr(kernel, name)
-        for name in ARGUMENTS[type(kernel)]
+        name: OTHER_NAMES[name](module) if name in OTHER_NAMES else getattr(module, name)
+        for name in ARGUMENTS[type(module)]
     }
-    return {
-        "class": type(kernel).__name__,
-        # Those that are None are left out, which not every class takes for one column.
-        "arguments": {name: to_data(value) for name, value in values.items() if value is not None},
-        "parameters": {
+    # Those that are None are left out, which not every class takes for one column.
+    arguments = {name: to_data(value) for name, value in values.items() if value is not None}
+    data = {"class": type(module).__name__, "arguments": arguments}
+    if is_model_part:
+        data["parameters"] = {
             name: {
                 "raw": parameter.tolist(),
                 "learned": parameter.requires_grad,
-                "constraint": _constraint_to_data(kernel.constraint_for_parameter_name(name)),
+                "constraint": to_data(module.constraint_for_parameter_name(name)),
             }
-            for name, parameter in kernel.named_parameters(recurse=False)
-        },
-        "priors": {name: _prior_to_data(getattr(kernel, name)) for name in kernel._priors},
-    }
+            for name, parameter in module.named_parameters(recurse=False)
+        }
+        data["priors"] = {name: to_data(getattr(module, name)) for name in module._priors}
+    return data
 
 
 def kernel_from_data(data: Mapping[str, Any]) -> Any:
-    """Return the kernel of :func:`kernel_to_data`.
+    """Return what :func:`kernel_to_data` described.
 
     Raises:
         ValueError: if parameters are not those of the kernel, or out of their range.
     """
-    kinds = {kind.__name__: kind for kind in ARGUMENTS}
+    kind: Any = {kind.__name__: kind for kind in ARGUMENTS}[data["class"]]
     arguments = {name: _argument(name, value) for name, value in data["arguments"].items()}
+    if "transform" in arguments:
+        arguments["transform"], arguments["inv_transform"] = TRANSFORMS[arguments["transform"]]
+    if issubclass(kind, Prior | Interval):
+        return kind(**arguments)
     parts = arguments.pop("kernels", [])
     arguments |= {
-        PRIOR_ARGUMENTS.get(name, name): _prior_from_data(each)
+        PRIOR_ARGUMENTS.get(name, name): kernel_from_data(each)
         for name, each in data["priors"].items()
     }
-    kernel: Any = kinds[data["class"]](*parts, **arguments).double()
+    kernel: Any = kind(*parts, **arguments).double()
     for name, saved in data["parameters"].items():
         parameter, constraint = getattr(kernel, name), saved["constraint"]
         value = torch.tensor(saved["raw"], dtype=torch.float64)
         if constraint is not None:
             # Under its GPyTorch name, the constraint of the new kernel is replaced.
-            kernel.register_constraint(name, _constraint_from_data(constraint))
+            kernel.register_constraint(name, kernel_from_data(constraint))
             in_range = kernel.constraint_for_parameter_name(name)
             transformed = in_range.transform(value)
             if not (in_range.check(transformed) and transformed.isfinite().all()):
@@ -279,47 +285,18 @@ def _argument(name: str, value: Any) -> Any:
         return [kernel_from_data(part) for part in value]
     if isinstance(value, int) and value > MAX_SIZE:
         raise ValueError(f"Expected {name} <= {MAX_SIZE}. Got {value}.")
-    return torch.tensor(value, dtype=torch.float64) if name == "covar_matrix" else value
+    return torch.tensor(value, dtype=torch.float64) if name in TENSORS else value
 
 
-def _prior_to_data(prior: Prior) -> dict[str, Any]:
-    if type(prior) not in PRIORS:
-        raise SerializationError(
-            f"Expected priors {', '.join(kind.__name__ for kind in PRIORS)}. Got {prior}."
-        )
-    values = [getattr(prior, name).tolist() for name in PRIORS[type(prior)]]
-    return {"class": type(prior).__name__, "arguments": values}
-
-
-def _prior_from_data(data: dict[str, Any]) -> Prior:
-    kinds = {kind.__name__: kind for kind in PRIORS}
-    values = [torch.tensor(value, dtype=torch.float64) for value in data["arguments"]]
-    return kinds[data["class"]](*values)
-
-
-def _constraint_to_data(constraint: Interval | None) -> dict[str, Any] | None:
-    if constraint is None:
-        return None
-    names = [
-        name
-        for name, (transform, _) in TRANSFORMS.items()
-        if transform is constraint._transform
-        or (name == "softplus" and isinstance(constraint._transform, torch.nn.Softplus))
-    ]
-    if type(constraint) not in CONSTRAINTS or not names:
-        raise SerializationError(
-            f"Expected constraints {', '.join(kind.__name__ for kind in CONSTRAINTS)} with "
-            f"transforms {', '.join(TRANSFORMS)}. Got {constraint} with {constraint._transform}."
-        )
-    bounds = [getattr(constraint, name).tolist() for name in CONSTRAINTS[type(constraint)]]
-    return {"class": type(constraint).__name__, "bounds": bounds, "transform": names[0]}
-
-
-def _constraint_from_data(data: dict[str, Any]) -> Interval:
-    kinds = {kind.__name__: kind for kind in CONSTRAINTS}
-    transform, inverse = TRANSFORMS[data["transform"]]
-    bounds = [torch.tensor(bound, dtype=torch.float64) for bound in data["bounds"]]
-    return kinds[data["class"]](*bounds, transform=transform, inv_transform=inverse)
+def _transform_name(constraint: Interval) -> str:
+    """Return the name of the transform of a constraint."""
+    own = constraint._transform
+    if isinstance(own, torch.nn.Softplus):
+        return "softplus"
+    for name, (transform, _) in TRANSFORMS.items():
+        if transform is own:
+            return name
+    raise SerializationError(f"Expected a transform {', '.join(TRANSFORMS)}. Got {own}.")
 
 
 TAG = "class"
@@ -350,7 +327,7 @@ def option_to_data(value: Any) -> Any:
         return {str(name): option_to_data(each) for name, each in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [option_to_data(each) for each in value]
-    if isinstance(value, Kernel | Mean):
+    if isinstance(value, MODULES):
         try:
             return {TAG: "Module", "value": kernel_to_data(value)}
         except SerializationError as error:

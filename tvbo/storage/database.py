@@ -31,7 +31,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, OperationalError
 from sqlalchemy.pool import NullPool
 
-VERSION = 2
+VERSION = 3
 """Version of the tables."""
 
 MAX_VALUE_BYTES = 2**26
