@@ -9,11 +9,20 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from sqlalchemy import insert, inspect, select
+from sqlalchemy import insert, select
 
-from tvbo.cli.app import Run, check_outputs, files_of, print_rows, print_values, saving, title_of
+from tvbo.cli.app import (
+    Run,
+    check_outputs,
+    files_of,
+    print_rows,
+    print_values,
+    saving,
+    title_of,
+    without_password,
+)
 from tvbo.recorded_trial import RecordedTrial
-from tvbo.storage.database import Database, StorageError, metadata
+from tvbo.storage.database import Database, make_tables, metadata
 from tvbo.storage.rows import RunRows, read_run
 
 app = typer.Typer()
@@ -81,9 +90,7 @@ def backup(
             if isinstance(target, Path):
                 target.touch()
             with Database(target).transaction(writes=True) as copied:
-                if names := inspect(copied).get_table_names():
-                    raise StorageError(f"Expected an empty database. Got one with {names[0]}.")
-                metadata.create_all(copied)
+                make_tables(copied, without_password(copy))
                 for table in metadata.sorted_tables:
                     if rows := connection.execute(select(table)).mappings().all():
                         copied.execute(insert(table), [dict(row) for row in rows])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tvbo.evaluation import Diagnosis
-from tvbo.plotting.figure import COLORS, finish_axes, new_figure
+from tvbo.plotting.figure import BAND, COLORS, finish_axes, new_figure
 from tvbo.terminal import visible
 
 if TYPE_CHECKING:
@@ -26,9 +26,6 @@ NAMED = 5
 
 WIDE = 30.0
 """Ratio of the largest to the smallest value from which on an axis is logarithmic."""
-
-BAND = 1.959964
-"""Half the width of the central 95 % band, in standard deviations."""
 
 
 def plot_diagnosis(diagnosis: Diagnosis, title: str = "") -> Figure:

@@ -7,7 +7,7 @@ import re
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from glob import escape
 from pathlib import Path
 from typing import Any
@@ -183,27 +183,6 @@ class Database:
             event.listen(self.engine, "begin", _begin_sqlite)
 
     @contextmanager
-    def kept_open(self) -> Iterator[None]:
-        """Hold a connection, so that a change of a file takes one write to the disk and not five.
-
-        For a process that makes many changes, and is not forked. Until it ends, SQLite keeps a
-        write-ahead log beside the file; where it is killed, the next connection merges the log.
-        """
-        if self.path is None:
-            yield
-            return
-        with closing(sqlite3.connect(self.path, isolation_level=None)) as connection:
-            connection.execute("PRAGMA journal_mode = WAL").fetchall()
-            connection.execute("SELECT changes FROM run").fetchall()
-            try:
-                yield
-            finally:
-                # Where others have the file open, it stays as it is.
-                with suppress(sqlite3.OperationalError):
-                    connection.execute("PRAGMA busy_timeout = 0")
-                    connection.execute("PRAGMA journal_mode = DELETE").fetchall()
-
-    @contextmanager
     def transaction(self, writes: bool = False) -> Iterator[Connection]:
         """Yield a connection within a transaction, which is committed if the body does not raise.
 
@@ -339,6 +318,20 @@ class Database:
                     f"Expected the tables of a run and nothing else. Got {kind} {name!r:.60} in "
                     f"{self.name}."
                 )
+
+
+def make_tables(connection: Connection, name: str) -> None:
+    """Make the tables of a run in an empty database.
+
+    Raises:
+        StorageError: if it is not empty.
+    """
+    if names := inspect(connection).get_table_names():
+        raise StorageError(
+            f"Expected an empty database to record in. Got {name}, with a table {names[0]}: "
+            "continue a run with Optimizer.open."
+        )
+    metadata.create_all(connection)
 
 
 def _prepare_sqlite(connection: Any, _: Any) -> None:

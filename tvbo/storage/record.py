@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, bindparam, insert, inspect, select, update
+from sqlalchemy import Connection, bindparam, insert, select, update
 
 from tvbo import recipes
 from tvbo.optimizers import Optimizer
@@ -27,7 +27,7 @@ from tvbo.storage.database import (
     StorageError,
     StorageUnavailableError,
     ask_table,
-    metadata,
+    make_tables,
     outcome_table,
     run_table,
     trial_table,
@@ -358,12 +358,7 @@ def _row_of(trial: Trial, event: Event) -> dict[str, Any]:
 def _fill(database: Database, run: Mapping[str, Any]) -> None:
     """Make the tables of a run, and write its first row."""
     with database.transaction(writes=True) as connection:
-        if names := inspect(connection).get_table_names():
-            raise StorageError(
-                f"Expected an empty database to record in. Got {database.name}, with a table "
-                f"{names[0]}: continue a run with Optimizer.open."
-            )
-        metadata.create_all(connection)
+        make_tables(connection, database.name)
         connection.execute(insert(run_table), [run])
 
 
