@@ -139,7 +139,12 @@ def note(*remarks: str) -> None:
     """Print remarks below a result."""
     for remark in remarks:
         text = Text.assemble(("note:", "yellow"), " ", visible(remark))
-        console.print(text, highlight=False, soft_wrap=True)
+        say(text)
+
+
+def say(text: str | Text) -> None:
+    """Print a line, which the terminal wraps if it is long."""
+    console.print(text, highlight=False, soft_wrap=True)
 
 
 def short(value: object) -> str:
@@ -231,7 +236,7 @@ def saving(path: Path) -> Iterator[Path]:
     finally:
         if partial != target:
             partial.unlink(missing_ok=True)
-    console.print(f"saved {path}", soft_wrap=True, highlight=False)
+    say(f"saved {path}")
 
 
 def save_files(*files: tuple[Path | None, Callable[[Path], object]]) -> None:

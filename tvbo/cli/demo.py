@@ -13,7 +13,7 @@ from torch import Generator, Tensor
 
 from tvbo import recipes
 from tvbo.acquisition import LogBeta
-from tvbo.cli.app import check_outputs, console, print_rows, save_files, working
+from tvbo.cli.app import check_outputs, print_rows, save_files, say, working
 from tvbo.evaluation import History, run
 from tvbo.logs import DriftFit, fit_drift
 from tvbo.optimizers import Optimizer
@@ -54,11 +54,10 @@ def demo(
 
     out.mkdir(parents=True, exist_ok=True)
     check_outputs({name: out / name for name in FILES})
-    console.print(
+    say(
         "The optimum of a function of two variables goes round a circle once in 100 rounds. Its "
         f"drift rate ε is learned from a log of {LOG_TIMES * LOG_PER_TIME} random actions, then "
-        f"four algorithms choose {rounds} actions each.",
-        highlight=False,
+        f"four algorithms choose {rounds} actions each."
     )
     choices = unit_grid(points)
     fits: list[DriftFit] = []
@@ -130,10 +129,7 @@ def print_results(
     """Print the drift rates, the regret, ``replicates x rounds``, and the seconds per round."""
     low, high = fits[0].forgetting_rate_interval
     rates = ", ".join(f"{fit.forgetting_rate:.3f}" for fit in fits)
-    console.print(
-        f"ε learned: {rates} per round; 95% interval of the first {low:.3f} to {high:.3f}.",
-        highlight=False,
-    )
+    say(f"ε learned: {rates} per round; 95% interval of the first {low:.3f} to {high:.3f}.")
     count, rounds = next(iter(regret.values())).shape
     shown = []
     for name, rows in regret.items():

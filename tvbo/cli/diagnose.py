@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tvbo.cli.app import Run, check_outputs, console, files_of, print_values, save_files, title_of
+from tvbo.cli.app import Run, check_outputs, files_of, print_values, save_files, say, title_of
 from tvbo.evaluation import Diagnosis, diagnose
 from tvbo.plotting import plot_diagnosis, save_figure
 
@@ -52,4 +52,4 @@ def print_diagnosis(diagnosis: Diagnosis, name: str) -> None:
     values |= {name.replace("_", " "): value for name, value in learned.items()}
     print_values(f"Diagnosis of {name}", values | {"observations held": newest.model_size})
     for sentence in diagnosis.sentences():
-        console.print(sentence, highlight=False, soft_wrap=True)
+        say(sentence)

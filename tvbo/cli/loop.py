@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tvbo.cli.app import Run, console, note, short, without_password
+from tvbo.cli.app import Run, note, say, short, without_password
 from tvbo.cli.options import As, Context, Space, Time, Wait, context_of, opened, outcome_of, span_of
 from tvbo.cli.space_file import SpaceError, optimizer_of, read_text
 from tvbo.service import calls
@@ -39,13 +39,14 @@ def new(
 
         told, notes = start_from(old, optimizer, run, default or [])
         taken = f"took over {told} outcomes of {without_password(old)}"
-        console.print(began, taken, sep="\n", highlight=False, soft_wrap=True)
+        say(began)
+        say(taken)
         note(*notes)
         return
     if default:
         raise SpaceError(f"Expected --from with --default. Got --default {default[0]} alone.")
     optimizer.record(run)
-    console.print(began, highlight=False, soft_wrap=True)
+    say(began)
 
 
 def ask(
@@ -74,7 +75,7 @@ def ask(
         typer.echo(json.dumps(trial))
         return
     words = f"trial {trial['trial']}: {short(trial['parameters'])}"
-    console.print(words, highlight=False, soft_wrap=True)
+    say(words)
     if trial["skipped"]:
         note("skipped: its outcome would tell nothing, so do not try it.")
 
@@ -96,7 +97,7 @@ def tell(
     """Tell the outcome of a trial; a negative one after --."""
     with opened(run, wait) as optimizer:
         calls.tell(optimizer, trial, outcome_of(optimizer, outcome), variance, t)
-    console.print(f"told trial {trial}: {' '.join(outcome)}", highlight=False)
+    say(f"told trial {trial}: {' '.join(outcome)}")
 
 
 def fail(
@@ -108,7 +109,7 @@ def fail(
     """Say that a trial has no outcome, and will not have one."""
     with opened(run, wait) as optimizer:
         calls.fail(optimizer, trial, reason)
-    console.print(f"failed trial {trial}", highlight=False)
+    say(f"failed trial {trial}")
 
 
 def expire(
@@ -123,4 +124,4 @@ def expire(
     """Give up a trial, or all that are overdue."""
     with opened(run, wait) as optimizer:
         expired = calls.expire(optimizer, trial, older_than, t)["expired"]
-    console.print(f"expired {', '.join(map(str, expired)) or 'no trial'}", highlight=False)
+    say(f"expired {', '.join(map(str, expired)) or 'no trial'}")

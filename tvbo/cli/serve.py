@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 
 import typer
 
-from tvbo.cli.app import console
+from tvbo.cli.app import say
 from tvbo.cli.options import Wait
 from tvbo.terminal import visible
 
@@ -78,7 +78,7 @@ def serve(
     with socket.create_server((host, port), family=family) as listening:
         address = f"http://{f'[{host}]' if is_v6 else host}:{listening.getsockname()[1]}"
         for name in served:
-            console.print(f"serving {address}/runs/{quote(name)}", highlight=False, soft_wrap=True)
+            say(f"serving {address}/runs/{quote(name)}")
         config = uvicorn.Config(
             make_app(served, token), log_config=None, access_log=False, timeout_graceful_shutdown=10
         )
