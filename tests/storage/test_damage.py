@@ -150,7 +150,7 @@ COLUMNS = [
     *(f"run.{name}" for name in ("settings", "labels", "seed", "state", "changes", "optimizer")),
     *(f"trials.{name}" for name in ("id", "round", "t", "nanoseconds", "parameters", "X", "key")),
     *(f"trials.{name}" for name in ("context", "state", "informative", "information_gain")),
-    *(f"trials.{name}" for name in ("reason", "opened", "opened_at", "ended")),
+    *(f"trials.{name}" for name in ("reason", "opened", "opened_at", "ended", "asked", "measured")),
     *(f"outcomes.{name}" for name in ("trial", "place", "value", "variance")),
     *(f"asks.{name}" for name in ("trial", "dropped", "predicted")),
 ]

@@ -67,7 +67,7 @@ def plot(run: Run, out: Annotated[Path, typer.Option("--out", help="File, FILE.p
 
     check_outputs({"--out": out}, files_of(run), "--out")
     rows = read_run(run)
-    title = f"{title_of(rows.name)}: {_class_name(rows)}"
+    title = f"{title_of(rows.name)}: {rows.class_name}"
     with saving(out) as file:
         save_figure(plot_history(rows, title), file)
 
@@ -104,7 +104,7 @@ def _without_formula(cell: object) -> object:
 
 def _summary(rows: RunRows) -> dict[str, object]:
     run = rows.run
-    values: dict[str, object] = {"optimizer": _class_name(rows), "seed": run["seed"]}
+    values: dict[str, object] = {"optimizer": rows.class_name, "seed": run["seed"]}
     if rows.trials:
         values["parameters"] = ", ".join(rows.trials[-1].parameters)
     values["trials"] = ", ".join(f"{count} {state}" for state, count in rows.counts.items())
@@ -118,7 +118,3 @@ def _row(rows: RunRows, trial: RecordedTrial) -> dict[str, object]:
     Y: Sequence[float | None] = trial.Y or [None] * len(rows.outcome_names)
     row |= {"state": trial.state, **dict(zip(rows.outcome_names, Y, strict=True))}
     return row | {"reason": trial.reason}
-
-
-def _class_name(rows: RunRows) -> str:
-    return str(rows.run["optimizer"]).rsplit(".", 1)[-1]

@@ -38,7 +38,7 @@ def status(rows: RunRows, now: datetime | None = None) -> dict[str, Any]:
     run = rows.run
     opened = [trial for trial in rows.trials if trial.state == "open"][-MAX_SHOWN:]
     found: dict[str, Any] = {
-        "optimizer": run["optimizer"].rsplit(".", 1)[-1],
+        "optimizer": rows.class_name,
         **rows.counts,
         "open_trials": [
             {"trial": each.id, "t": rows.time_of(each), **each.parameters} for each in opened

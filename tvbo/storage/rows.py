@@ -96,6 +96,11 @@ class RunRows:
         return found
 
     @property
+    def class_name(self) -> str:
+        """Name of the class of its optimizer."""
+        return str(self.run["optimizer"]).rpartition(".")[-1]
+
+    @property
     def outcome_names(self) -> list[str]:
         """Columns of the outcomes in a table."""
         return self.labels["outcomes"] or ["outcome"]
@@ -121,7 +126,10 @@ class RunRows:
             return trial.nanoseconds or 0
         from tvbo.spaces.labels import TimeScale
 
-        return int(TimeScale(**self.labels["time"]).to_stamp(trial.measured).value)
+        try:
+            return int(TimeScale(**self.labels["time"]).to_stamp(trial.measured).value)
+        except (OverflowError, ValueError) as error:
+            raise damaged(self.name, f"trial {trial.id}") from error
 
     def to_frame(self) -> pd.DataFrame:
         """Return a table with a row for each trial, oldest first.

@@ -124,19 +124,19 @@ def diagnose(source: Optimizer | RunRows | str | Path) -> Diagnosis:
             "optimizer.record(path) before its first ask."
         )
     rows = found if isinstance(found, RunRows) else read_run(found)
-    kind = str(rows.run["optimizer"]).rpartition(".")[-1]
     asked = [trial for trial in rows.trials if trial.round is not None]
     if not asked:
         raise DiagnosisError("Expected a run in which a trial was asked. Got none.")
     if not rows.predictions:
         raise DiagnosisError(
             "Expected an optimizer with a Gaussian process, which predicts the outcomes. Got "
-            f"{kind}."
+            f"{rows.class_name}."
         )
     discarded = sum(not trial.informative for trial in asked) - rows.counts["skipped"]
     attached = len(rows.trials) - len(asked)
     counts = {**rows.counts, "discarded": discarded, "attached": attached}
-    return Diagnosis(kind, pd.DataFrame([_row_of(rows, trial) for trial in asked]), counts)
+    trials = pd.DataFrame([_row_of(rows, trial) for trial in asked])
+    return Diagnosis(rows.class_name, trials, counts)
 
 
 def _row_of(rows: RunRows, trial: RecordedTrial) -> dict[str, Any]:
