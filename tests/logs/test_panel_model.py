@@ -82,7 +82,6 @@ def case(name, missing):
     if name in ("independent", "vector"):
         form = IndependentForm(cells)
     if name == "vector":
-        cells = cells.at_equal_gaps()
         form = VectorForm(cells, form.start)
     if name not in ("independent", "vector"):
         matern = TemporalMaternKernel().double()
@@ -93,8 +92,8 @@ def case(name, missing):
         target = cells.deviations**2
         form = CommonForm(name, kernels.get(name, both), cells, K, 3.0, 0.1, target)
     theta = form.start + 0.1 * rng.normal(size=form.start.shape)
-    low, high = (np.array(ends, dtype=float) for ends in zip(*form.bounds(), strict=True))
-    theta = np.fmin(np.fmax(theta, low + 0.1), high - 0.1)
+    low, high = form.bounds().T
+    theta = theta.clip(low + 0.1, high - 0.1)
     return form, theta, cells, cells.starts.cumsum()
 
 

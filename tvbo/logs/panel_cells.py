@@ -23,9 +23,6 @@ the scale of the arm."""
 SMALLEST_DEVIATION = 1e-3
 """Smallest deviation that an arm is taken to have, as a share of a typical one."""
 
-MAX_FILLED = 3
-"""Largest length of a panel with empty rows where gaps are long, as a multiple of its rows."""
-
 
 @dataclass(frozen=True)
 class Cells:
@@ -87,26 +84,11 @@ class Cells:
         few = (~np.isnan(part.values)).sum(0) < 2
         return replace(part, deviations=np.where(few, self.deviations, part.deviations))
 
-    def at_equal_gaps(self) -> Cells | None:
-        """Return the panel with empty rows where a gap is a multiple of the usual one, or None."""
+    @property
+    def is_regular(self) -> bool:
+        """Whether all gaps are multiples of the usual one."""
         steps = np.round(self.lags)
-        if np.abs(self.lags - steps).max() > 1e-6 or steps.min() < 1:
-            return None
-        if len(self.lags) == 1:
-            return self
-        counts = np.where(self.gaps < 0, 1, steps[self.gaps]).astype(int)
-        if counts.sum() > MAX_FILLED * len(counts):
-            return None
-        places = counts.cumsum() - 1
-        values = np.full((counts.sum(), self.values.shape[1]), np.nan)
-        values[places] = self.values
-        times = np.full(len(values), np.nan)
-        times[places] = self.times
-        for t in np.flatnonzero(np.isnan(times))[::-1]:
-            times[t] = times[t + 1] - 1
-        gaps = np.zeros(len(values), dtype=int)
-        gaps[places[self.starts]] = -1
-        return Cells(values, times, gaps, np.ones(1), self.deviations)
+        return bool(np.abs(self.lags - steps).max() <= 1e-6 and steps.min() >= 1)
 
 
 @dataclass(frozen=True)

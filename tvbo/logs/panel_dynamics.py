@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.linalg import block_diag
+from torch import Tensor
 
 from tvbo.kernels import TemporalKernel
 from tvbo.logs.panel_cells import Cells, columns_of
@@ -138,16 +140,23 @@ class VectorDynamics(Dynamics):
         return np.diag(self.initial)
 
     def step(self, lag: float) -> tuple[Array, Array]:
-        """Return the transition over as many gaps as are nearest, by repeated squaring."""
+        """Return the transition over as many gaps as are nearest."""
         count = round(lag / self.gap)
-        A, Q = np.eye(len(self.initial)), np.zeros_like(self.innovation)
-        power, fresh = self.transition, self.innovation
-        while count:
-            if count & 1:
-                A, Q = power @ A, power @ Q @ power.T + fresh
-            power, fresh = power @ power, power @ fresh @ power.T + fresh
-            count >>= 1
+        if count == 0:
+            return np.eye(len(self.initial)), np.zeros_like(self.innovation)
+        return several_steps(self.transition, self.innovation, count)
+
+
+AnyArray = TypeVar("AnyArray", Array, Tensor)
+
+
+def several_steps(A: AnyArray, Q: AnyArray, count: int) -> tuple[AnyArray, AnyArray]:
+    """Return transition and innovation covariance of one step or more, by repeated squaring."""
+    if count == 1:
         return A, Q
+    power, fresh = several_steps(A, Q, count // 2)
+    power, fresh = power @ power, power @ fresh @ power.T + fresh
+    return (A @ power, A @ fresh @ A.T + Q) if count % 2 else (power, fresh)
 
 
 @dataclass(frozen=True)

@@ -261,7 +261,7 @@ def _choose_season(
 
 def _affordable(names: Sequence[str], search: PanelSearch, messages: list[str]) -> list[str]:
     """Return the forms that this panel allows, and say which are left out."""
-    kept, cells, is_regular = list(names), search.cells, search.regular is not None
+    kept, cells, is_regular = list(names), search.cells, search.cells.is_regular
     if len(names) == 1:
         if names == [VECTOR] and not is_regular:
             raise InputDataError(

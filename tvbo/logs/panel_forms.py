@@ -21,6 +21,7 @@ from tvbo.logs.panel_dynamics import (
     Dynamics,
     IndependentDynamics,
     VectorDynamics,
+    several_steps,
 )
 from tvbo.logs.state_space import KalmanFilter, StateSpace
 from tvbo.quadratic_model import Array
@@ -61,15 +62,14 @@ class Form(ABC):
         self.lags, self.gaps, self.span = torch.as_tensor(cells.lags), cells.gaps, cells.span
         self.variances, self.shift = variances, torch.as_tensor(NOISE_SHIFT * variances)
 
-    def noise_bounds(self) -> list[tuple[float | None, float | None]]:
+    def noise_bounds(self) -> Array:
         """Return bounds of the parameters of noise variances, which are logarithms with a shift."""
-        ends = (end * self.variances + self.shift.numpy() for end in NOISE_RANGE)
-        low, high = (np.log(end).tolist() for end in ends)
-        return [*zip(low, high, strict=True)]
+        ends = np.multiply.outer(self.variances, NOISE_RANGE) + self.shift.numpy()[:, None]
+        return np.asarray(np.log(ends), np.float64)
 
     @abstractmethod
-    def bounds(self) -> list[tuple[float | None, float | None]]:
-        """Return bounds of the parameters."""
+    def bounds(self) -> Array:
+        """Return bounds of the parameters, ``p x 2``."""
 
     @abstractmethod
     def in_state_space(self, theta: Tensor, values: Tensor) -> tuple[StateSpace, Tensor]:
@@ -127,11 +127,11 @@ class IndependentForm(Form):
             start = np.log(np.concatenate([rates, variances, noise + self.shift.numpy()]))
         self.start = start
 
-    def bounds(self) -> list[tuple[float | None, float | None]]:
+    def bounds(self) -> Array:
         """Return bounds, of rates as in :class:`CommonForm`."""
-        rates = math.log(1 / self.span), math.log(32.0)
-        variances = [(log - 14.0, log + 9.0) for log in np.log(self.variances).tolist()]
-        return [*[rates] * len(variances), *variances, *self.noise_bounds()]
+        rates = np.log([1 / self.span, 32.0]) + np.zeros((len(self.variances), 1))
+        variances = np.log(self.variances)[:, None] + [-14.0, 9.0]
+        return np.concatenate([rates, variances, self.noise_bounds()])
 
     def parts(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return rates, variances and noise variances, each ``n``."""
@@ -271,12 +271,12 @@ class CommonForm(Form):
         self.start = np.concatenate([*logs, shares, np.log(noise + self.shift.numpy()), free])
         self.num_counted = len(self.start) - len(free)
 
-    def bounds(self) -> list[tuple[float | None, float | None]]:
+    def bounds(self) -> Array:
         """Return bounds of the parameters of kernels, shares and noise."""
         kernels = [bound for kernel in self.kernels for bound in _bounds(kernel, self.span)]
         shares = [(-8.0, 8.0)] * (len(self.kernels) - 1)
-        free = [(None, None)] * self.covariance.num_parameters
-        return [*kernels, *shares, *self.noise_bounds(), *free]
+        free = [(-math.inf, math.inf)] * self.covariance.num_parameters
+        return np.array([*kernels, *shares, *self.noise_bounds(), *free])
 
     def parts(self, theta: Tensor) -> tuple[list[Tensor], Tensor, Tensor, Tensor]:
         """Return logarithms for each kernel, shares, noise variance, and covariance over arms."""
@@ -400,7 +400,7 @@ class VectorForm(Form):
     of Q, and the logarithms of the noise variances.
 
     Args:
-        cells: The panel about means and season, all of whose gaps are one.
+        cells: The panel about means and season, whose gaps are multiples of the usual one.
         theta: Parameters of its independent form.
     """
 
@@ -418,7 +418,8 @@ class VectorForm(Form):
         errors = filtered.whitened(outputs.unsqueeze(-1))[..., 0, 0].numpy().clip(-FAR, FAR)
         # A less its centre starts at the ridge regression of innovations on states, in units of
         # their deviations, with the weight of the largest evidence.
-        follows = cells.gaps[1:] >= 0
+        steps = self.steps = [round(lag) for lag in cells.lags.tolist()]
+        follows = np.array([*steps, 0])[cells.gaps[1:]] == 1
         X, W = (states[:-1] / np.sqrt(variances))[follows], errors[1:][follows]
         eigenvalues, vectors = np.linalg.eigh(X.T @ X)
         eigenvalues = eigenvalues.clip(min=0.0)[:, None]
@@ -442,10 +443,10 @@ class VectorForm(Form):
         logs = np.log(noise + self.shift.numpy())
         self.start = np.concatenate([ridge.T.ravel(), rest, logs])
 
-    def bounds(self) -> list[tuple[float | None, float | None]]:
+    def bounds(self) -> Array:
         """Return bounds of the noise."""
-        free = [(None, None)] * (len(self.start) - self.num_arms)
-        return [*free, *self.noise_bounds()]
+        free = [(-math.inf, math.inf)] * (len(self.start) - self.num_arms)
+        return np.array([*free, *self.noise_bounds()])
 
     def _split(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the parameters of A, of Q, and of the noise."""
@@ -462,8 +463,12 @@ class VectorForm(Form):
     def in_state_space(self, theta: Tensor, values: Tensor) -> tuple[StateSpace, Tensor]:
         """Return one model of all arms."""
         A, Q, noise = self.parts(theta)
+        pairs = [several_steps(A, Q, count) for count in self.steps]
+        transitions, innovations = (
+            torch.stack(each).unsqueeze(1) for each in zip(*pairs, strict=True)
+        )
         eye, initial = torch.eye(len(A), dtype=A.dtype), torch.diag(self.initial)
-        space = StateSpace(A[None, None], Q[None, None], initial[None], eye, noise[None])
+        space = StateSpace(transitions, innovations, initial[None], eye, noise[None])
         return space, values.unsqueeze(1)
 
     def separated(self, theta: Array) -> tuple[Tensor, KalmanFilter]:
@@ -583,13 +588,13 @@ def transition_of(
     return found
 
 
-def _bounds(kernel: TemporalKernel, span: float) -> list[tuple[float | None, float | None]]:
+def _bounds(kernel: TemporalKernel, span: float) -> list[tuple[float, float]]:
     """Return bounds of the logarithms within the constraints of a kernel.
 
     Rates from a correlation of 0.6 over the longest segment to 1e-7 over a gap, lengthscales and
     periods of at most that segment. What is slower cannot be told from a random walk.
     """
-    bounds: list[tuple[float | None, float | None]] = []
+    bounds = []
     for name in _names(kernel):
         low, high = (1 / span, 32.0) if name == "forgetting_rate" else (0.1, span)
         constraint = getattr(kernel, f"raw_{name}_constraint")

@@ -85,11 +85,10 @@ def maximize(
     from scipy.optimize import minimize
 
     theta = form.start if theta is None else theta
-    bounds = np.full((len(theta) + coefficients.size, 2), [-math.inf, math.inf])
-    given = np.array(form.bounds(), dtype=float)
-    bounds[: len(theta)] = np.where(np.isnan(given), bounds[: len(theta)], given)
-    theta = theta.clip(*bounds[: len(theta)].T)
+    bounds = form.bounds()
+    theta = theta.clip(*bounds.T)
     bounds[:num_held] = theta[:num_held, None]
+    free = np.full((coefficients.size, 2), [-math.inf, math.inf])
     values, columns = torch.as_tensor(cells.values), torch.as_tensor(regressors.columns)
     start, sizes = torch.as_tensor(coefficients), [len(theta), coefficients.size]
     directions, filtered = form.separated(theta)
@@ -125,7 +124,7 @@ def maximize(
             point,
             jac=True,
             method="L-BFGS-B",
-            bounds=bounds,
+            bounds=np.concatenate([bounds, free]),
             options={
                 "maxiter": MAX_ITERATIONS,
                 "ftol": enough / cells.num_values,

@@ -393,7 +393,7 @@ def messages_of(maximum: Maximum, cells: Cells, outliers: Sequence[Outlier]) -> 
         place = maximum.form.num_counted - 1
         bounds = maximum.form.bounds()[place]
         for bound, side in zip(bounds, ("lower", "upper"), strict=True):
-            if math.isclose(maximum.theta[place], bound or 0.0, abs_tol=1e-3):
+            if math.isclose(maximum.theta[place], bound, abs_tol=1e-3):
                 messages.append(f"The noise variance is at its {side} bound.")
         dynamics = maximum.form.dynamics(maximum.theta, 1.0, 1.0)
         assert isinstance(dynamics, CommonDynamics)

@@ -119,7 +119,6 @@ class PanelSearch:
             values=(panel.values - self.center) / self.unit,
             deviations=panel.deviations / self.unit,
         )
-        self.regular = self.cells.at_equal_gaps()
         self.candidates = candidates
         self.target = self.cells.deviations**2
         # The same prior for all forms and seasons, so that they can be compared.
@@ -130,9 +129,7 @@ class PanelSearch:
 
     def polish(self, found: Maximum) -> Maximum:
         """Continue the search of a fit to its maximum."""
-        form, regressors = found.form, found.regressors
-        cells = self.regular if form.name == VECTOR else self.cells
-        assert cells is not None
+        form, regressors, cells = found.form, found.regressors, self.cells
         if isinstance(form, CommonForm) and len(form.kernels) > 1:
             # Sums of kernels have several maxima.
             starts = [form.spread(found.theta, factor) for factor in SPREADS]
@@ -149,21 +146,20 @@ class PanelSearch:
         """Fit a form of drift with a season or without, roughly, from first estimates."""
         if (name, season) in self.fits:
             return self.fits[name, season]
-        base, cells = CANDIDATES[0].name, self.regular if name == VECTOR else self.cells
-        assert cells is not None
+        base, times = CANDIDATES[0].name, self.cells.times
         if self.whole is not None or name != base:
             # All forms and parts have the prior of the season that exponential decay has.
             start = self.fit(base, season) if self.whole is None else self.whole.fits[name, season]
-            columns, shared = columns_of(season, cells.times), start.regressors
+            columns, shared = columns_of(season, times), start.regressors
             regressors = replace(
                 shared,
                 columns=columns,
                 coefficients=start.coefficients,
                 information=shared.information * len(columns) / len(shared.columns),
             )
-            found = self._maximize(name, cells, regressors, start)
+            found = self._maximize(name, regressors, start)
         elif season is None:
-            found = self._maximize(name, cells, mean_regressors(cells, self.separate), None)
+            found = self._maximize(name, mean_regressors(self.cells, self.separate), None)
         else:
             found = self._about(season, self.fit(name, None))
         self.fits[name, season] = found
@@ -177,14 +173,14 @@ class PanelSearch:
     def _about(self, season: Season, start: Maximum) -> Maximum:
         """Fit exponential decay with a season whose prior is that given another fit."""
         regressors = season_regressors(self.cells, season, start)
-        return self._maximize(start.form.name, self.cells, regressors, start)
+        return self._maximize(start.form.name, regressors, start)
 
-    def _maximize(
-        self, name: str, cells: Cells, regressors: Regressors, start: Maximum | None
-    ) -> Maximum:
+    def _maximize(self, name: str, regressors: Regressors, start: Maximum | None) -> Maximum:
         """Fit a form of drift with given regressors, from another fit or first estimates."""
         coefficients, enough = regressors.coefficients, ROUGH if self.whole is None else ROUGH_PART
-        residuals = replace(cells, values=cells.values - regressors.columns @ coefficients)
+        residuals = replace(
+            self.cells, values=self.cells.values - regressors.columns @ coefficients
+        )
         theta = None if start is None or start.form.name != name else start.theta
         form: Form
         if name == INDEPENDENT:
@@ -197,7 +193,7 @@ class PanelSearch:
             if theta is not None:
                 theta = np.append(theta[: form.num_counted], form.start[form.num_counted :])
         return maximize(
-            form, cells, regressors, coefficients, theta, enough, num_rounds=ROUGH_ROUNDS
+            form, self.cells, regressors, coefficients, theta, enough, num_rounds=ROUGH_ROUNDS
         )
 
     def _common(self, name: str, residuals: Cells, start: Maximum | None) -> CommonForm:
@@ -227,9 +223,7 @@ class PanelSearch:
         form = found.form
         if not isinstance(form, CommonForm) or form.name != CANDIDATES[0].name:
             return None
-        (low, high), center = form.bounds()[0], float(found.theta[0])
-        assert low is not None
-        assert high is not None
+        (low, high), center = form.bounds()[0].tolist(), float(found.theta[0])
         depth = math.sqrt(float(chdtri(1, 1 - level)))
         points = {center: found}
 
