@@ -150,19 +150,23 @@ def tune_multiplier(folds: Sequence[Fold]) -> Tuning:
     """Choose the multiplier of the standard deviation by playing some folds.
 
     At each time each multiplier takes the arm of its largest upper confidence bound and observes
-    it. An arm without a reading is taken for the worst one of that time. The multiplier of the
-    least mean regret is chosen.
+    it. An arm without a reading is taken for the worst one of that time. The multiplier nearest to
+    one is chosen whose mean regret is above the least by at most the standard error of the
+    difference (the rule of Breiman et al., 1984): which one is the least is often chance.
 
     Args:
         folds: The folds.
     """
     regret = np.concatenate([play_multipliers(fold) for fold in folds], axis=1)
     means = np.nanmean(regret, axis=1)
-    chosen, last = int(means.argmin()), int(means.argmax())
-    gain, error = mean_and_error(regret[last] - regret[chosen])
+    best, worst = int(means.argmin()), int(means.argmax())
+    excess = [mean_and_error(each - regret[best]) for each in regret]
+    near = [place for place, (gain, error) in enumerate(excess) if gain <= error]
+    chosen = min(near, key=lambda place: abs(MULTIPLIERS[place] - 1))
+    gain, error = mean_and_error(regret[worst] - regret[chosen])
     reason = (
         f"Multiplier {MULTIPLIERS[chosen]:g} of the standard deviation: played on later parts of "
-        f"the log, the best of {len(MULTIPLIERS)}, by {gain:.2g} ± {error:.2g} a time less than "
-        f"{MULTIPLIERS[last]:g}."
+        f"the log, of {len(MULTIPLIERS)} the nearest to 1 that is not told apart from the best, by "
+        f"{gain:.2g} ± {error:.2g} a time less than {MULTIPLIERS[worst]:g}."
     )
     return Tuning(MULTIPLIERS[chosen], np.array(MULTIPLIERS), means, reason)
