@@ -126,7 +126,7 @@ bench: $(VENV)/.integrations
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/ranges.py --json docs/results/ranges.json
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/failures.py --json docs/results/failures.json
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/random_spaces.py --workers 2
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/in_ax.py --json docs/results/in_ax.json
+	PYTHONPATH=.:benchmarks/peers OMP_NUM_THREADS=1 $(BIN)/python benchmarks/doors.py
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "tvbo needs Python 3.11 or newer"'

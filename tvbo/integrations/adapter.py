@@ -20,7 +20,8 @@ SEEDS_APART = 1_000_003
 """Distance of the seeds of two runs of a host."""
 
 _is_replaying = ContextVar("is_replaying", default=False)
-logging.getLogger("tvbo.optimizers").addFilter(lambda record: not _is_replaying.get())
+for name in ("tvbo.optimizers", "tvbo.fit.fitted_forms"):
+    logging.getLogger(name).addFilter(lambda record: not _is_replaying.get())
 
 
 @dataclass(frozen=True)
