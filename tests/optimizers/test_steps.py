@@ -1,5 +1,6 @@
 """Limits on the step from one trial to the next."""
 
+import itertools
 import math
 
 import pytest
@@ -86,6 +87,18 @@ def test_a_rate_is_a_step_in_the_time_between(elapsed):
     again = optimizer.ask(t=100.0)
     assert again.parameters["x"] == pytest.approx(newest.parameters["x"], rel=1e-9)
     assert again.parameters["n"] == newest.parameters["n"]
+
+
+def test_the_time_between_is_that_of_the_asks(tmp_path):
+    """An evaluation that takes long keeps no machine from moving."""
+    url = tmp_path / "run.db"
+    optimizer = recipes.tv_gp_ucb(bounds=MIXED, max_rate={"x": 0.05}, duration=5.0)
+    optimizer.record(url)
+    places = [optimizer.ask(t=float(t)).parameters["x"] for t in range(1, 8)]
+    moves = [abs(b - a) for a, b in itertools.pairwise(places)]
+    assert 0.01 < max(moves) <= 0.05 * (1 + ROUNDING)
+    opened = Optimizer.open(url, read_only=True)
+    assert opened.ask(t=8.0).parameters == optimizer.ask(t=8.0).parameters
 
 
 def test_the_limit_is_reached():

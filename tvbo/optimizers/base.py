@@ -136,8 +136,8 @@ class Optimizer(ABC):
         self._num_asked = 0
         # Numbers of the trials asked with a key of the caller's, or those that were skipped.
         self._by_key: dict[str, int | Trial] = {}
-        # The newest trial that was not skipped.
-        self._newest_opened: Trial | None = None
+        # Action of the newest trial that was not skipped, and when it was asked for or attached to.
+        self._newest_opened: tuple[Tensor, float] | None = None
         # Times at which the open trials were asked for, by number.
         self._asked_at: dict[int, float] = {}
         # Time and number of the newest trial whose outcome was observed.
@@ -733,7 +733,8 @@ class Optimizer(ABC):
 
     def _open_trial(self, trial: Trial) -> None:
         """Take a trial as open."""
-        self._open[trial.id] = self._newest_opened = trial
+        self._open[trial.id] = trial
+        self._newest_opened = trial.X, self._asked_at.get(trial.id, trial.t)
 
     def _refits(self) -> list[Event]:
         """Return the hyperparameters fitted in this ask, as events."""
@@ -782,8 +783,11 @@ class Optimizer(ABC):
         self._num_asked = max((each.round or 0 for each in trials), default=0)
         self._open = {each.id: self._recorded(each) for each in opened}
         self._asked_at = {each.id: each.asked for each in opened if each.asked is not None}
-        tried = [each for each in trials if each.state != "skipped"]
-        self._newest_opened = self._recorded(tried[-1]) if tried else None
+        for each in reversed(trials):
+            if each.state != "skipped":
+                since = each.t if each.asked is None else each.asked
+                self._newest_opened = torch.tensor([each.X], dtype=torch.float64), since
+                break
         self._by_key = {
             each.key: self._recorded(each) if each.state == "skipped" else each.id
             for each in trials
@@ -794,7 +798,9 @@ class Optimizer(ABC):
         )
         newest = max((each.ended or 0 for each in told), default=0)
         alike = sorted((each.ended, each.X) for each in failed if (each.ended or 0) > newest)
-        self._failing = [torch.tensor([X]) for _, X in alike[-FAILURES_IN_A_ROW:]]
+        self._failing = [
+            torch.tensor([X], dtype=torch.float64) for _, X in alike[-FAILURES_IN_A_ROW:]
+        ]
         self.trial_log = TrialLog()
         self.trial_log.num_told = len(told)
         # Of the others only the number is of interest.
@@ -1053,8 +1059,8 @@ class Optimizer(ABC):
         """Return the actions of a set within a step of the newest trial."""
         if self.step_limit is None or self._newest_opened is None:
             return search_space
-        newest = self._newest_opened
-        return self.step_limit.reach(search_space, newest.X, now - newest.t)
+        X, since = self._newest_opened
+        return self.step_limit.reach(search_space, X, now - since)
 
     def _observation(
         self, trial: Trial, Y: Outcome, Yvar: Outcome | None, measured: float | None = None
