@@ -16,6 +16,7 @@ from torch import Generator
 from tvbo import recipes
 from tvbo.fit.log_posterior import LogPosterior
 from tvbo.models import EnsembleGP, TimeVaryingGP
+from tvbo.models.closed_form import Covariances
 from tvbo.spaces.observations import Observations
 from tvbo.test_functions import MovingPeak
 
@@ -55,7 +56,7 @@ def noise_of(posterior: LogPosterior) -> torch.Tensor:
 def log_likelihood(average: EnsembleGP, noise: torch.Tensor) -> torch.Tensor:
     """By each set, at the prior mean that is most likely."""
     X, Y = average.train_inputs[0], average.train_targets
-    covars = average.sets.covariances(X, X) + noise.flatten().diag()
+    covars = Covariances.apply(X, X, average.sets) + noise.flatten().diag()
     inverses = covars.inverse()
     means = (inverses @ Y).sum(-1, keepdim=True) / inverses.sum((-2, -1)).unsqueeze(-1)
     normal = torch.distributions.MultivariateNormal(means.expand(-1, len(Y)), covars)

@@ -254,11 +254,6 @@ class HyperparameterSets:
         n, d = self.num_actions, self.lengthscales.shape[-1]
         return [slice(n), slice(n, d)] if n < d else [slice(d)]
 
-    def covariances(self, X1: Tensor, X2: Tensor) -> Tensor:
-        """Return covariances of rows ``... x q x d`` and ``... x p x d``, ``s x ... x q x p``."""
-        covar: Tensor = _Covariances.apply(X1, X2, self)
-        return covar
-
     def with_rows(self, X2: Array) -> Callable[[Array, bool], tuple[Array, Pullback | None]]:
         """Return the covariances with some rows as a function.
 
@@ -269,9 +264,9 @@ class HyperparameterSets:
             X2: Rows ``[... | time]``, ``... x p x d``.
 
         Returns:
-            What takes rows ``... x q x d``, and whether derivatives are needed, to covariances as
-            :meth:`covariances`, and to what takes derivatives by these to those by the differences
-            of the rows, ``d x ... x q x p``.
+            What takes rows ``... x q x d``, and whether derivatives are needed, to covariances, ``s
+            x ... x q x p``, and to what takes derivatives by these to those by the differences of
+            the rows, ``d x ... x q x p``.
         """
         held = self.rates, self.is_smooth, self.variance, self.lengthscales, self.shares
         *of_time, lengthscales, shares = (each.numpy(force=True) for each in held)
@@ -353,11 +348,12 @@ def _combined(weights: Array, values: Array) -> Array:
     return (weights @ values.reshape(len(values), math.prod(shape))).reshape(len(weights), *shape)
 
 
-class _Covariances(torch.autograd.Function):
+class Covariances(torch.autograd.Function):
     """Covariances by :class:`HyperparameterSets`, for PyTorch."""
 
     @staticmethod
     def forward(ctx: Any, X1: Tensor, X2: Tensor, sets: HyperparameterSets) -> Tensor:
+        """Return those of rows ``... x q x d`` and ``... x p x d``, ``s x ... x q x p``."""
         rows, others = (X.detach().numpy(force=True) for X in (X1, X2))
         covar, ctx.pullback = sets.with_rows(others)(rows, any(ctx.needs_input_grad))
         return torch.from_numpy(covar).to(X1.device)
@@ -365,5 +361,6 @@ class _Covariances(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, by_covar: Tensor) -> tuple[Tensor, Tensor, None]:
+        """Return the gradients by both."""
         by_rows = torch.from_numpy(ctx.pullback(by_covar.numpy(force=True))).to(by_covar)
         return by_rows.sum(dim=-1).movedim(0, -1), -by_rows.sum(dim=-2).movedim(0, -1), None

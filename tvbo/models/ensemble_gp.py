@@ -21,6 +21,7 @@ from tvbo.kernels import TemporalDecayKernel, TemporalKernel
 from tvbo.models.closed_form import (
     Array,
     ClosedForm,
+    Covariances,
     Evaluate,
     HyperparameterSets,
     Pullback,
@@ -448,7 +449,8 @@ class EnsembleGP(OneOutputModel):
             new._additional = None
         (V,), mean = new._cross(X)
         residual = Y - new._prior_mean(X) - mean
-        block, innovations = _new_block(V, new._prior_covar(X, X), noise, residual)
+        covar = new._covar(X, X).movedim(0, -3)
+        block, innovations = _new_block(V, covar, noise, residual)
         new._additional = Factor(X, Y, noise, innovations, (block,))
         return new
 
@@ -552,17 +554,13 @@ class EnsembleGP(OneOutputModel):
             X1, X2 = (X.expand(*shape, *X.shape[-2:]) for X in (X1, X2))
         covar: Tensor
         if self.sets is not None:
-            covar = self.sets.covariances(X1, X2)
+            covar = Covariances.apply(X1, X2, self.sets)
         elif 0 in (X1.shape[-2], X2.shape[-2]):
             # Not every kernel takes an input without rows.
             covar = X1.new_zeros(1, *X1.shape[:-1], X2.shape[-2])
         else:
             covar = to_dense(self.covar_module(X1, None if X1 is X2 else X2)).unsqueeze(0)
         return covar
-
-    def _prior_covar(self, X1: Tensor, X2: Tensor) -> Tensor:
-        """Return them as ``... x s x q x p``."""
-        return self._covar(X1, X2).movedim(0, -3)
 
     def _prior_variance(self, X: Tensor) -> Tensor:
         """Return prior variances of rows ``... x q x d`` by each set, ``... x s x q``."""
@@ -599,7 +597,8 @@ class EnsembleGP(OneOutputModel):
         if added is None:
             return (V,), mean
         (block,) = added.blocks
-        own = (self._prior_covar(X, added.X) - V @ block.link.mT) @ block.inverse.mT
+        covar = self._covar(X, added.X).movedim(0, -3)
+        own = (covar - V @ block.link.mT) @ block.inverse.mT
         return (V, own), mean + (own @ added.innovations.unsqueeze(-1)).squeeze(-1)
 
     def _joint(self, X: Tensor) -> tuple[Tensor, Tensor]:
@@ -614,7 +613,7 @@ class EnsembleGP(OneOutputModel):
             covars = self._prior_variance(X).unsqueeze(-1)
             covars = covars - sum(each.square().sum(dim=-1, keepdim=True) for each in V)
         else:
-            covars = self._prior_covar(X, X) - sum(each @ each.mT for each in V)
+            covars = self._covar(X, X).movedim(0, -3) - sum(each @ each.mT for each in V)
         if len(self.weights) == 1:
             mean, covar = means.squeeze(-2), covars.squeeze(-3)
         else:
