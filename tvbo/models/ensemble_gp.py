@@ -465,6 +465,17 @@ class EnsembleGP(OneOutputModel):
         new._factor = Factor(X, Y, noise[i : i + 1], innovations[i : i + 1], own)
         return new
 
+    def observed(self) -> tuple[Tensor, ...] | None:
+        """Return what the posterior is given; None with several sets, or if there is a batch.
+
+        Returns:
+            Rows, ``n x d``; outcomes less the prior mean, ``n``; and noise variances, ``n``.
+        """
+        if self.sets is not None or self._additional is not None:
+            return None
+        X, Y, (noise,) = self._factor[:3]
+        return X, Y - self._prior_mean(X)[0] if len(X) > 0 else Y, noise
+
     def one_step_ahead(self) -> tuple[Tensor, Tensor]:
         r"""Return what is predicted of each outcome by those before it.
 
