@@ -89,8 +89,4 @@ def parameter_axes(parameters: Parameters | None, dim: int) -> list[ParameterAxi
     """Return the axes of actions of ``dim`` columns."""
     if parameters is None:
         return [ParameterAxis(f"action_{i}", slice(i, i + 1)) for i in range(dim)]
-    axes, start = [], 0
-    for part in parameters.varying:
-        axes.append(ParameterAxis(part.name, slice(start, start + part.width), part))
-        start += part.width
-    return axes
+    return [ParameterAxis(part.name, columns, part) for part, columns in parameters.in_columns()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice, product
 from numbers import Integral
@@ -385,6 +385,13 @@ class Parameters:
     def varying(self) -> tuple[Number | Category, ...]:
         """The parameters that are not fixed."""
         return tuple(part for part in self.parts if part.width)
+
+    def in_columns(self) -> Iterator[tuple[Number | Category, slice]]:
+        """Iterate over the parameters that are not fixed, each with its columns in a row."""
+        start = 0
+        for part in self.varying:
+            yield part, slice(start, start + part.width)
+            start += part.width
 
     @property
     def count(self) -> float:

@@ -57,17 +57,15 @@ class StepLimit:
             _by_column(search_space, name, step)
             for name, step in (("max_step", max_step), ("max_rate", max_rate))
         )
-        if search_space.parameters is not None:
-            column = 0
-            for part in search_space.parameters.varying:
-                if isinstance(part, Number):
-                    is_log[column] = part.is_log
-                    if part.is_integer and per_trial[column] < 1:
-                        raise InputDataError(
-                            f"Expected a max_step of at least 1 for {part.name}, a whole number. "
-                            f"Got {per_trial[column]:g}."
-                        )
-                column += part.width
+        parameters = search_space.parameters
+        for part, columns in () if parameters is None else parameters.in_columns():
+            if isinstance(part, Number):
+                is_log[columns] = part.is_log
+                if part.is_integer and per_trial[columns] < 1:
+                    raise InputDataError(
+                        f"Expected a max_step of at least 1 for {part.name}, a whole number. "
+                        f"Got {per_trial[columns].item():g}."
+                    )
         return cls(per_trial, per_time, is_log)
 
     def reach(self, search_space: SearchSpace, X: Tensor, elapsed: float) -> SearchSpace:
@@ -93,16 +91,14 @@ def _by_column(search_space: SearchSpace, name: str, step: Step | None) -> Tenso
     limits = torch.full((search_space.dim,), math.inf, dtype=torch.float64)
     if step is None:
         return limits
-    parts = () if search_space.parameters is None else search_space.parameters.varying
+    parts = [] if search_space.parameters is None else [*search_space.parameters.in_columns()]
     if is_named(step):
         given = dict(step.items())
-        numbers = [part.name for part in parts if isinstance(part, Number)]
+        numbers = [part.name for part, _ in parts if isinstance(part, Number)]
         check_names(given, numbers, f"{name} by name, of numbers:", optional=numbers)
-        column = 0
-        for part in parts:
+        for part, columns in parts:
             if part.name in given:
-                limits[column] = as_number(f"{name} of {part.name}", given[part.name])
-            column += part.width
+                limits[columns] = as_number(f"{name} of {part.name}", given[part.name])
     else:
         steps = as_numbers(name, step)
         if steps.ndim > 1 or steps.numel() not in (1, search_space.dim):
@@ -110,11 +106,9 @@ def _by_column(search_space: SearchSpace, name: str, step: Step | None) -> Tenso
                 f"Expected one {name}, or {search_space.dim}. Got shape {tuple(steps.shape)}."
             )
         limits = steps.expand(search_space.dim).clone()
-        column = 0
-        for part in parts:
+        for part, columns in parts:
             if not isinstance(part, Number):
-                limits[column : column + part.width] = math.inf
-            column += part.width
+                limits[columns] = math.inf
     if not (limits > 0).all():
         raise InputDataError(f"Expected {name} above 0. Got {step!r}.")
     return limits
