@@ -255,10 +255,10 @@ def pb2(**options: object) -> GPOptimizer:
 
 
 class EventTriggered(Recipe):
-    """ET-GP-UCB (Brunzema et al., 2022): GP-UCB that begins anew when an outcome surprises it.
+    """ET-GP-UCB (Brunzema et al., 2022): GP-UCB that is reset when an outcome is unlikely.
 
-    With π_t = π² t² / 6 and δ = 0.1 it begins anew, with the newest outcome, where that is further
-    from its mean than √(2 log(2 π_t / δ)) (σ(x) + σ_n), t counted since it began.
+    With π_t = π² t² / 6 and δ = 0.1 all outcomes but the newest are dropped where that is further
+    from its posterior mean than √(2 log(2 π_t / δ)) (σ(x) + σ_n), t counted since the last reset.
     """
 
     def __init__(self, bounds: Tensor, seed: int):
