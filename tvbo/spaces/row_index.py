@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from numpy.typing import NDArray
+from scipy.spatial import KDTree
 from torch import Tensor
 from torch.nn import Module
 
@@ -15,15 +16,7 @@ from tvbo.spaces.observations import check_coordinates, check_finite, check_last
 from tvbo.spaces.parameters import SINGLE_PRECISION
 from tvbo.values import as_numbers
 
-SEARCH_CHUNK = 256
-"""Number of inexact rows compared with the whole set at once."""
-
-MAX_LISTED = 5_000
-"""Number of rows up to which one is looked up in a dictionary of all."""
-
 Array = NDArray[np.float64]
-
-GOLDEN_RATIO = 0.5 * (5**0.5 - 1)
 
 
 class RowIndex(Module):
@@ -56,11 +49,8 @@ class RowIndex(Module):
                 f"{int(count.max())} times."
             )
         self.register_buffer("choices", choices)
-        # Rows are looked up by a sorted key, without PyTorch, which takes longer for one.
-        rows = choices.numpy(force=True)
-        keys = self._key(rows)
-        order = keys.argsort(kind="stable")
-        self._sorted = rows, keys[order], order
+        # Rows are looked up without PyTorch, which takes longer for one.
+        self._rows: Array = choices.numpy(force=True)
 
     def __len__(self) -> int:
         return len(self.choices)
@@ -89,50 +79,43 @@ class RowIndex(Module):
 
     def places(self, rows: Array) -> NDArray[np.int64]:
         """Return the same in NumPy, without a check of the width."""
-        shape, (choices, keys, order) = rows.shape[:-1], self._sorted
-        if rows.size == choices.size and all(
-            (rows[..., i].ravel() == choices[:, i]).all() for i in range(self.dim)
+        shape = rows.shape[:-1]
+        if rows.size == self._rows.size and all(
+            (rows[..., i].ravel() == self._rows[:, i]).all() for i in range(self.dim)
         ):
             # All in their order, as in a search among them.
             return np.arange(len(self)).reshape(shape)
-        rows = rows.reshape(-1, rows.shape[-1])
-        if len(rows) == 1 and len(choices) <= MAX_LISTED:
-            found = self._places.get(tuple(rows[0].tolist()))
-            if found is not None:
-                return np.array([found]).reshape(shape)
-        position = np.searchsorted(keys, self._key(rows)).clip(max=len(self) - 1)
-        index: NDArray[np.int64] = order[position]
-        inexact = (choices[index] != rows).any(axis=-1)
+        rows = rows.reshape(-1, self.dim)
+        index = np.array([self._places.get(tuple(row), -1) for row in rows.tolist()], dtype=int)
+        inexact = index < 0
         if inexact.any():
-            # Rounding may place a key on either side of its equal.
-            index[inexact] = order[(position[inexact] - 1).clip(min=0)]
-            inexact = (choices[index] != rows).any(axis=-1)
-        if inexact.any():
-            parts = torch.from_numpy(rows[inexact]).split(SEARCH_CHUNK)
-            device = self.choices.device
-            index[inexact] = torch.cat([self._search(part.to(device)) for part in parts]).cpu()
+            index[inexact] = self._nearest(rows[inexact])
         return index.reshape(shape)
 
     @cached_property
     def _places(self) -> dict[tuple[float, ...], int]:
-        return {tuple(row): i for i, row in enumerate(self._sorted[0].tolist())}
+        return {tuple(row): i for i, row in enumerate(self._rows.tolist())}
 
-    def _key(self, rows: Array) -> Array:
-        # A direction on which the points of a grid do not coincide.
-        key: Array = (rows * (0.5 + np.arange(1, self.dim + 1) * GOLDEN_RATIO % 1)).sum(axis=-1)
-        return key
+    @cached_property
+    def _tree(self) -> tuple[KDTree, Array]:
+        """Return the choices in a tree, columns scaled by their largest value, and the scales."""
+        scale = abs(self._rows).max(axis=0)
+        scale[scale == 0] = 1.0
+        return KDTree(self._rows / scale), scale
 
-    def _search(self, rows: Tensor) -> Tensor:
-        check_finite("X", rows)
-        distance = (rows.unsqueeze(1) - self.choices).abs()
-        near = (distance <= SINGLE_PRECISION * self.choices.abs()).all(dim=-1)
-        known = near.any(dim=-1)
-        if not known.all():
+    def _nearest(self, rows: Array) -> NDArray[np.int64]:
+        """Return the positions of rows that were rounded to single precision."""
+        check_finite("X", torch.from_numpy(rows))
+        tree, scale = self._tree
+        index: NDArray[np.int64] = tree.query(rows / scale, p=1)[1]
+        choices = self._rows[index]
+        unknown = (abs(rows - choices) > SINGLE_PRECISION * abs(choices)).any(axis=-1)
+        if unknown.any():
             raise InputDataError(
                 f"Expected rows that are among the {len(self)} {self.name}. "
-                f"Got {rows[~known][0].tolist()}."
+                f"Got {rows[unknown][0].tolist()}."
             )
-        return distance.sum(dim=-1).where(near, torch.inf).argmin(dim=-1)
+        return index
 
 
 def action_context_rows(choices: Tensor, contexts: Tensor) -> Tensor:
