@@ -28,7 +28,7 @@ def plot_delays(result: Reproduction) -> Figure:
 def plot_cumulative_regret(panels: Mapping[str, Mapping[str, Tensor]]) -> Figure:
     """Plot cumulative regret by round: means over runs, with a band of half a standard deviation.
 
-    Names stand at the ends of the lines, with λ where there are several.
+    Names stand beside the lines, with λ where there are several.
 
     Args:
         panels: For each title, the regret per round of each ``"λ = ..., algorithm"``,

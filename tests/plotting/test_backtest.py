@@ -18,7 +18,7 @@ def test_lines_end_at_the_total_regret(tmp_path):
     for name, line in zip(names, lines, strict=True):
         total = 40 * result.results[name].mean
         assert math.isclose(line.get_ydata()[-1], total)
-    written = {text.get_text().split()[0] for text in ax.texts}
+    written = {text.get_text().split()[0] for text in ax.get_legend().get_texts()}
     assert written == set(names)
     save_figure(figure, tmp_path / "backtest.png")
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 def plot_backtest(result: BacktestResult) -> Figure:
     """Plot the cumulative regret of each algorithm over the times that were played.
 
-    The band is one standard error of the sum so far, from the blocks of the result. Names stand at
-    the ends of the lines, with the mean regret.
+    The band is one standard error of the sum so far, from the blocks of the result. Names stand
+    beside the lines, in the order of their ends, with the mean regret.
 
     Args:
         result: The backtest.

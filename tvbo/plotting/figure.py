@@ -112,37 +112,27 @@ def legend_above(ax: Axes) -> None:
 
 
 def name_lines(ax: Axes, width: int = 40, fontsize: float = 9) -> None:
-    """Write the label of each line at its right end, moved apart where they would overlap.
+    """Write the labels of the lines beside the axes, each in its color, in the order of their ends.
 
     Args:
-        ax: Axes whose limits are final.
+        ax: The axes.
         width: Characters after which a name goes on in the next line.
         fontsize: Size of the names in points.
     """
-    ax.figure.figure.draw_without_rendering()  # That of a subfigure, too.
-    line_height = 1.25 * fontsize * ax.figure.dpi / 72 / ax.get_window_extent().height
-    place = 0.0
-    ends = [(float(np.asarray(line.get_ydata())[-1]), line) for line in ax.get_lines()]
-    for end, line in sorted(ends, key=lambda each: each[0]):
-        label = fill(visible(str(line.get_label())), width)
-        if label.startswith("_child"):  # Matplotlib's name of a line without a label.
-            continue
-        half = line_height * (1 + label.count("\n")) / 2
-        height = ax.transAxes.inverted().transform(ax.transData.transform((1, end)))[1]
-        place = max(height, place + half)
-        ax.annotate(
-            label,
-            (1, place),
-            xycoords="axes fraction",
-            xytext=(5, 0),
-            textcoords="offset points",
-            va="center",
-            color=line.get_color(),
-            fontsize=fontsize,
-            parse_math=False,
-            annotation_clip=False,
-        )
-        place += half
+    lines = [line for line in ax.get_lines() if not str(line.get_label()).startswith("_child")]
+    lines.sort(key=lambda line: -float(np.asarray(line.get_ydata())[-1]))
+    names = [fill(visible(str(line.get_label())), width) for line in lines]
+    legend = ax.legend(
+        lines,
+        names,
+        loc="center left",
+        bbox_to_anchor=(1, 0.5),
+        frameon=False,
+        fontsize=fontsize,
+        labelcolor="linecolor",
+    )
+    for text in legend.get_texts():
+        text.set_parse_math(False)
 
 
 def save_figure(figure: Figure, path: str | Path | IO[bytes], dpi: int = DPI) -> None:

@@ -204,11 +204,11 @@ def test_figures_from_run_to_picture(name):
     assert saved["settings"]["interpolation_points"] == 5
     figure = EXPERIMENTS[name].plot(result)
     assert [ax.get_title() for ax in figure.axes] == ["f1, l = 0.8", "f2, l = 1.0"]
-    names = [text.get_text() for text in figure.axes[0].texts]
+    written = figure.axes[0].get_legend().get_texts()
+    names = [text.get_text() for text in written]
     assert len(figure.axes[0].lines) == len(result.results) / 2 == len(set(names))
     colors = {
-        (name.split(",")[0], text.get_color())
-        for name, text in zip(names, figure.axes[0].texts, strict=True)
+        (name.split(",")[0], text.get_color()) for name, text in zip(names, written, strict=True)
     }
     assert len(colors) == len({name for name, _ in colors})
     ends = [line.get_ydata()[-1] for line in figure.axes[1].lines]
