@@ -6,7 +6,7 @@ from botorch.acquisition import AcquisitionFunction
 
 from tvbo.models import TimeVaryingGP
 from tvbo.optim.maximize import maximize
-from tvbo.optim.space_filling import SpaceFilling
+from tvbo.optim.space_filling import space_filling_action
 from tvbo.spaces import (
     AskContext,
     MixedSpace,
@@ -115,8 +115,8 @@ def test_a_large_integer_is_searched_as_a_number(generator):
 
 
 def test_actions_that_fill_the_space_differ(space):
-    filling, tried = SpaceFilling(), torch.empty(0, space.dim, dtype=torch.float64)
-    rows = torch.cat([filling.next(space, tried, 0) for _ in range(16)])
+    tried = torch.empty(0, space.dim, dtype=torch.float64)
+    rows = torch.cat([space_filling_action(space, tried, n, 0) for n in range(1, 17)])
     assert torch.equal(space.snap(rows), rows)
     values = [space.parameters.decode(row) for row in rows]
     assert {each["kind"] for each in values} == set(BONUS)

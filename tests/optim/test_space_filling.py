@@ -9,7 +9,7 @@ from gpytorch.kernels import RBFKernel
 from tvbo import recipes
 from tvbo.acquisition import UCB, LogBeta
 from tvbo.fit.model_fitter import ModelFitter
-from tvbo.optim.space_filling import SpaceFilling
+from tvbo.optim.space_filling import space_filling_action
 from tvbo.optimizers import GPOptimizer, OutcomeModel
 from tvbo.optimizers.posterior_state import PosteriorState
 from tvbo.spaces import Box, FiniteSpace, InputLayout
@@ -40,8 +40,8 @@ def context_of(optimizer) -> torch.Tensor | None:
 
 def sobol(n: int, seed: int) -> torch.Tensor:
     """The points that an optimizer with this seed begins with."""
-    space_filling, none = SpaceFilling(), torch.empty(0, 2, dtype=torch.float64)
-    return torch.cat([space_filling.next(Box(BOX["bounds"]), none, seed) for _ in range(n)])
+    box, none = Box(BOX["bounds"]), torch.empty(0, 2, dtype=torch.float64)
+    return torch.cat([space_filling_action(box, none, i, seed) for i in range(1, n + 1)])
 
 
 @pytest.mark.parametrize("name", list(LEARNING))
@@ -88,8 +88,8 @@ def test_attached_and_open_trials_count(told):
     optimizer = recipes.tv_gp_ucb(**BOX, generator=5)
     attached(optimizer, 8, told)
     first, second, third = (optimizer.ask(t=2.0).X for _ in range(3))
-    assert torch.equal(torch.cat([first, second]), sobol(2, 5))
-    assert not (third == sobol(3, 5)[2]).any()
+    assert torch.equal(torch.cat([first, second]), sobol(10, 5)[8:])
+    assert not (third == sobol(11, 5)[10]).any()
 
 
 def test_a_lost_trial_does_not_count():
@@ -98,7 +98,7 @@ def test_a_lost_trial_does_not_count():
     trial = optimizer.ask(t=2.0)
     optimizer.fail(trial, "no power")
     again = optimizer.ask(t=3.0)
-    assert torch.equal(torch.cat([trial.X, again.X]), sobol(2, 5))
+    assert torch.equal(torch.cat([trial.X, again.X]), sobol(11, 5)[9:])
 
 
 def test_each_choice_is_tried_at_most_once_for_the_start():
@@ -117,10 +117,9 @@ def test_each_choice_is_tried_at_most_once_for_the_start():
 
 def test_choices_are_those_nearest_to_points_that_spread():
     grid = torch.cartesian_prod(*2 * [torch.linspace(0, 1, 21, dtype=torch.float64)])
-    space_filling, none = SpaceFilling(), grid[:0]
     points = sobol(8, 5) / torch.tensor([1.0, 10.0]) + torch.tensor([0.0, 0.5])
-    for point in points:
-        X = space_filling.next(FiniteSpace(grid), none, 5)
+    for number, point in enumerate(points, start=1):
+        X = space_filling_action(FiniteSpace(grid), grid[:0], number, 5)
         assert (X - point).abs().max() <= 0.025 + 1e-9
 
 

@@ -49,16 +49,17 @@ def optimizer_of(trials: Sequence[HostTrial], generator: int = 0, **options: Any
     """Return an optimizer that knows the newest trials, with the defaults of ``tv_gp_ucb``.
 
     It depends on them and on the options alone, so that all processes of a host choose alike.
+    The first actions are space-filling, as those of a loop.
     A trial whose outcome is no finite number has failed.
 
     Args:
         trials: The trials, oldest first.
-        generator: Seed of the host's run; each number of trials has one of its own, for each would
-            begin with the same action.
+        generator: Seed of the host's run. As random choices depend on it and on the number of the
+            trial, it changes once older trials are left out.
         **options: Options of :func:`tvbo.recipes.tv_cgp_ucb` where ``context_bounds`` or
             ``contexts`` are given, else of :func:`tvbo.recipes.tv_gp_ucb`.
     """
-    seed = SEEDS_APART * generator + len(trials)
+    seed = SEEDS_APART * generator + max(0, len(trials) - MAX_TRIALS)
     has_contexts = not options.keys().isdisjoint(("context_bounds", "contexts"))
     optimizer = (recipes.tv_cgp_ucb if has_contexts else recipes.tv_gp_ucb)(
         generator=seed, **options

@@ -24,7 +24,7 @@ from tvbo.fit.hyperparameters import read_hyperparameters
 from tvbo.fit.model_fitter import RefitNever
 from tvbo.models.scale import standardized
 from tvbo.optim.maximize import maximize
-from tvbo.optim.space_filling import SpaceFilling
+from tvbo.optim.space_filling import space_filling_action
 from tvbo.optimizers.base import Optimizer
 from tvbo.optimizers.event import Event, Settings
 from tvbo.optimizers.importance import total_effects
@@ -58,6 +58,9 @@ MAX_TRIED = 50
 
 MAX_STARTS = 8
 """Number of space-filling actions looked at for one that probably succeeds."""
+
+STARTS_APART = 1_000
+"""Distance of these in the sequence, of which later trials have the places after that of one."""
 
 
 class GPOptimizer(Optimizer):
@@ -171,7 +174,6 @@ class GPOptimizer(Optimizer):
         self._ended = Observations.empty(self.layout.num_columns)
         # The probability of success behind the newest ask or recommendation.
         self._success: SuccessModel | None = None
-        self._space_filling = SpaceFilling()
         # Rows of the open trials as of the newest ask, by their numbers.
         self._open_rows: dict[int, Tensor] = {}
 
@@ -430,8 +432,9 @@ class GPOptimizer(Optimizer):
         held, d = self.outcome_models[0].observations, self.layout.num_actions
         failed = self._ended.X[self._ended.Y.squeeze(-1) == 0]
         tried = torch.cat([held.X[:, :d], failed[:, :d], *(each.X for each in self.open_trials)])
-        for _ in range(MAX_STARTS):
-            X = self._space_filling.next(search_space, tried, self.seed)
+        for attempt in range(MAX_STARTS):
+            number = ask_context.round + attempt * STARTS_APART
+            X = space_filling_action(search_space, tried, number, self.seed)
             if X is None or self._success is None:
                 break
             tried = torch.cat([tried, X])
@@ -594,12 +597,9 @@ class GPOptimizer(Optimizer):
     def state_dict(self) -> dict[str, Any]:
         """Return what was learned: of each outcome hyperparameters, and what retention knows."""
         models = [each.state_dict() for each in self.outcome_models]
-        return {"num_drawn": self._space_filling.num_drawn, "outcome_models": models}
+        return {"outcome_models": models}
 
     def _load(self, trials: Sequence[RecordedTrial], state: Mapping[str, Any]) -> None:
-        if not 0 <= state["num_drawn"] <= MAX_STARTS * len(trials):
-            raise ValueError(f"Expected fewer starts. Got {state['num_drawn']}.")
-        self._space_filling.num_drawn = state["num_drawn"]
         ended = sorted((each for each in trials if each.ended), key=attrgetter("ended"))
         newest = max((each.observed_at for each in ended if each.Y), default=-math.inf)
         known = [each for each in ended if each.Y and each.informative]
