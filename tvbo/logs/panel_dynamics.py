@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import cached_property
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.linalg import block_diag
 from torch import Tensor
 
 from tvbo.kernels import TemporalKernel
@@ -30,67 +30,82 @@ class Dynamics(ABC):
         noise: Noise variance of each arm, ``n``.
     """
 
-    noise: Array
+    noise: Tensor
 
-    @property
     @abstractmethod
+    def space(self, lags: Tensor) -> StateSpace:
+        """Return the model of all arms together, with transitions over some lags, ``g``."""
+
+    @cached_property
     def stationary(self) -> Array:
         """Covariance of the state before any observation, ``k x k``."""
+        return self.space(torch.ones(1, dtype=torch.float64)).initial[0].numpy()
 
-    @property
+    @cached_property
     def observation(self) -> Array:
-        """The arms as functions of the state, ``n x k``; by default they are the state."""
-        return np.eye(len(self.stationary))
+        """The arms as functions of the state, ``n x k``."""
+        return self.space(torch.ones(1, dtype=torch.float64)).observation.numpy()
 
-    @abstractmethod
     def step(self, lag: float) -> tuple[Array, Array]:
         """Return the transition of the state over a lag, and the covariance of what is new."""
+        space = self.space(torch.tensor([lag], dtype=torch.float64))
+        return space.transitions[0, 0].numpy(), space.innovations[0, 0].numpy()
 
-    def space(self, lags: Array) -> StateSpace:
-        """Return the model of all arms together, with transitions over some lags."""
-        steps = [self.step(lag) for lag in lags.tolist()]
-        transitions, innovations = (np.stack(each)[:, None] for each in zip(*steps, strict=True))
-        arrays = transitions, innovations, self.stationary[None], self.observation, self.noise[None]
-        return StateSpace(*map(torch.as_tensor, arrays))
+
+InTime = tuple[Tensor, Tensor, Tensor]
+"""Transitions over lags ``g x s x s``, stationary covariance ``s x s``, and observation ``s``."""
+
+
+def added(components: Sequence[InTime], shares: Tensor) -> InTime:
+    """Return the sum of independent components with shares in the variance."""
+    transitions, initial, observations = zip(*components, strict=True)
+    return (
+        torch.stack([torch.block_diag(*each) for each in zip(*transitions, strict=True)]),
+        torch.block_diag(*(share * P for share, P in zip(shares, initial, strict=True))),
+        torch.cat(observations),
+    )
+
+
+def jointly(in_time: InTime, covariance: Tensor, noise: Tensor) -> StateSpace:
+    """Return one model of all arms, which move alike and have a covariance, ``n x n``."""
+    A, P, h = in_time
+    eye = torch.eye(len(covariance), dtype=A.dtype)
+    return StateSpace(
+        torch.stack([torch.kron(eye, each) for each in A]).unsqueeze(1),
+        torch.stack([torch.kron(covariance, each) for each in P - A @ P @ A.mT]).unsqueeze(1),
+        torch.kron(covariance, P).unsqueeze(0),
+        torch.kron(eye, h.unsqueeze(0)),
+        noise.unsqueeze(0),
+    )
 
 
 @dataclass(frozen=True)
 class CommonDynamics(Dynamics):
-    """Temporal kernels that all arms share.
+    """Temporal kernels that all arms share, with one covariance over arms.
 
     Args:
         noise: Noise variance of each arm, ``n``.
         kernels: Temporal kernel of each component.
-        covariances: ``c x n x n``, covariance of each component over the arms.
+        shares: Share of each component in the variance, ``c``.
+        covariance: Covariance over the arms, of all components together, ``n x n``.
     """
 
     kernels: list[TemporalKernel]
-    covariances: Array
+    shares: Tensor
+    covariance: Tensor
 
     @property
-    def stationary(self) -> Array:
-        """Covariance of the states of all components, arm by arm."""
-        parts = [kernel.stationary_covariance().detach().numpy() for kernel in self.kernels]
-        total = np.zeros((sum(map(len, parts)) * self.covariances.shape[1],) * 2)
-        for number, covariance in enumerate(self.covariances):
-            own = [part * (place == number) for place, part in enumerate(parts)]
-            total += np.kron(covariance, block_diag(*own))
-        return total
+    def covariances(self) -> Tensor:
+        """Covariance of each component over the arms, ``c x n x n``."""
+        return self.shares[:, None, None] * self.covariance
 
-    @property
-    def observation(self) -> Array:
-        """The arms as sums over components."""
-        reading = np.concatenate([kernel.observation.numpy() for kernel in self.kernels])
-        return np.asarray(np.kron(np.eye(self.covariances.shape[1]), reading[None]), np.float64)
-
-    def step(self, lag: float) -> tuple[Array, Array]:
-        """Return the transitions of all components."""
-        age = torch.tensor(lag, dtype=torch.float64)
+    def space(self, lags: Tensor) -> StateSpace:
+        """Return the model of the components, arm by arm."""
         with torch.no_grad():
-            parts = [kernel.transition(age).numpy() for kernel in self.kernels]
-        A = np.kron(np.eye(self.covariances.shape[1]), block_diag(*parts))
-        P = self.stationary
-        return A, P - A @ P @ A.T
+            parts = [
+                (k.transition(lags), k.stationary_covariance(), k.observation) for k in self.kernels
+            ]
+            return jointly(added(parts, self.shares), self.covariance, self.noise)
 
 
 @dataclass(frozen=True)
@@ -99,22 +114,40 @@ class IndependentDynamics(Dynamics):
 
     Args:
         noise: Noise variance of each arm, ``n``.
-        forgetting_rates: ``n``, ε of each arm.
+        rates: ``n``, ρ of each arm.
         variances: ``n``.
     """
 
-    forgetting_rates: Array
-    variances: Array
+    rates: Tensor
+    variances: Tensor
 
     @property
-    def stationary(self) -> Array:
-        """Variances of the arms."""
-        return np.diag(self.variances)
+    def forgetting_rates(self) -> Tensor:
+        """ε of each arm, ``n``."""
+        return -torch.expm1(-self.rates)
 
-    def step(self, lag: float) -> tuple[Array, Array]:
-        """Return the decay of each arm."""
-        decay = (1 - self.forgetting_rates) ** (lag / 2)
-        return np.diag(decay), np.diag(self.variances * (1 - decay**2))
+    def of_each(self, lags: Tensor) -> StateSpace:
+        """Return ``n`` models with one state."""
+        decay = torch.exp(-0.5 * lags.unsqueeze(-1) * self.rates)
+        fresh = self.variances * (1 - decay**2)
+        return StateSpace(
+            decay[..., None, None],
+            fresh[..., None, None],
+            self.variances[:, None, None],
+            torch.ones(1, 1, dtype=decay.dtype),
+            self.noise.unsqueeze(-1),
+        )
+
+    def space(self, lags: Tensor) -> StateSpace:
+        """Return the model whose states are the arms."""
+        each, n = self.of_each(lags), len(self.noise)
+        return StateSpace(
+            torch.diag_embed(each.transitions[..., 0, 0]).unsqueeze(1),
+            torch.diag_embed(each.innovations[..., 0, 0]).unsqueeze(1),
+            torch.diag(self.variances).unsqueeze(0),
+            torch.eye(n, dtype=self.noise.dtype),
+            self.noise.unsqueeze(0),
+        )
 
 
 @dataclass(frozen=True)
@@ -129,34 +162,31 @@ class VectorDynamics(Dynamics):
         gap: The gap; other lags count as the nearest multiple of it.
     """
 
-    transition: Array
-    innovation: Array
-    initial: Array
+    transition: Tensor
+    innovation: Tensor
+    initial: Tensor
     gap: float
 
-    @property
-    def stationary(self) -> Array:
-        """Variances of the arms."""
-        return np.diag(self.initial)
+    def space(self, lags: Tensor) -> StateSpace:
+        """Return the model whose states are the arms, over as many gaps as are nearest."""
+        eye = torch.eye(len(self.noise), dtype=self.noise.dtype)
+        steps = [self._steps(round(lag / self.gap)) for lag in lags.tolist()]
+        transitions, innovations = (
+            torch.stack(each).unsqueeze(1) for each in zip(*steps, strict=True)
+        )
+        initial = torch.diag(self.initial).unsqueeze(0)
+        return StateSpace(transitions, innovations, initial, eye, self.noise.unsqueeze(0))
 
-    def step(self, lag: float) -> tuple[Array, Array]:
-        """Return the transition over as many gaps as are nearest."""
-        count = round(lag / self.gap)
+    def _steps(self, count: int) -> tuple[Tensor, Tensor]:
+        """Return transition and innovation covariance of some steps, by repeated squaring."""
+        A, Q = self.transition, self.innovation
         if count == 0:
-            return np.eye(len(self.initial)), np.zeros_like(self.innovation)
-        return several_steps(self.transition, self.innovation, count)
-
-
-AnyArray = TypeVar("AnyArray", Array, Tensor)
-
-
-def several_steps(A: AnyArray, Q: AnyArray, count: int) -> tuple[AnyArray, AnyArray]:
-    """Return transition and innovation covariance of one step or more, by repeated squaring."""
-    if count == 1:
-        return A, Q
-    power, fresh = several_steps(A, Q, count // 2)
-    power, fresh = power @ power, power @ fresh @ power.T + fresh
-    return (A @ power, A @ fresh @ A.T + Q) if count % 2 else (power, fresh)
+            return torch.eye(len(A), dtype=A.dtype), torch.zeros_like(Q)
+        if count == 1:
+            return A, Q
+        power, fresh = self._steps(count // 2)
+        power, fresh = power @ power, power @ fresh @ power.mT + fresh
+        return (A @ power, A @ fresh @ A.mT + Q) if count % 2 else (power, fresh)
 
 
 @dataclass(frozen=True)
@@ -199,7 +229,7 @@ class PanelModel:
             cells: The same panel, for its gaps.
             gap: Unit of its times, in the user's.
         """
-        model = self.dynamics.space(cells.lags * gap)
+        model = self.dynamics.space(torch.as_tensor(cells.lags * gap))
         residuals = torch.as_tensor(values - self.levels(cells.times * gap)).unsqueeze(1)
         filtered = KalmanFilter(model, ~residuals.isnan(), cells.gaps)
         _, states = filtered.innovations(residuals.unsqueeze(-1))
@@ -235,7 +265,7 @@ class PanelModel:
         """
         H = self.dynamics.observation[arms]
         crossed = (belief.covariance @ H[..., None])[..., 0]
-        variance = (crossed * H).sum(-1) + self.dynamics.noise[arms]
+        variance = (crossed * H).sum(-1) + self.dynamics.noise.numpy()[arms]
         limit = WINSORIZED * np.sqrt(variance)
         errors = np.nan_to_num((residuals - (belief.mean * H).sum(-1)).clip(-limit, limit))
         gain = np.where(np.isnan(residuals)[..., None], 0.0, crossed / variance[..., None])

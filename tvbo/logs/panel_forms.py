@@ -6,7 +6,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,8 +19,10 @@ from tvbo.logs.panel_dynamics import (
     CommonDynamics,
     Dynamics,
     IndependentDynamics,
+    InTime,
     VectorDynamics,
-    several_steps,
+    added,
+    jointly,
 )
 from tvbo.logs.state_space import KalmanFilter, StateSpace
 from tvbo.quadratic_model import Array
@@ -38,6 +39,9 @@ SHRINKAGES = np.geomspace(1.0, 1e5, 40)
 
 FAR = 4.0
 """Standardized innovations are limited to this for the first estimates of their covariance."""
+
+APART = 1e-5
+"""Least relative difference of the eigenvalues from which a covariance is searched."""
 
 LEAST_KEPT = 0.1
 """Smallest share of an estimate that a prior leaves."""
@@ -76,7 +80,7 @@ class Form(ABC):
         """Return the state-space model, and values ``T x n`` as its outputs, ``T x b x m``."""
 
     @abstractmethod
-    def dynamics(self, theta: Array, scale: float, gap: float) -> Dynamics:
+    def dynamics(self, theta: Array | Tensor, scale: float, gap: float) -> Dynamics:
         """Return the model in the user's units.
 
         Args:
@@ -90,11 +94,17 @@ class Form(ABC):
         return theta.new_zeros(())
 
     @abstractmethod
-    def separated(self, theta: Array) -> tuple[Tensor, KalmanFilter]:
-        """Return directions in the space of arms, ``n x n``, and a filter of one output for each.
+    def apart(self, theta: Tensor) -> tuple[Tensor, StateSpace]:
+        """Return directions in the space of arms, ``n x n``, and a model of one output for each.
 
         They are those of the form, or near to it, if no cell were missing.
         """
+
+    def separated(self, theta: Array) -> tuple[Tensor, KalmanFilter]:
+        """Return the directions, and the filter of :meth:`apart` for values without gaps."""
+        directions, model = self.apart(torch.as_tensor(theta))
+        observed = torch.ones(len(self.gaps), len(directions), 1, dtype=torch.bool)
+        return directions, KalmanFilter(model, observed, self.gaps)
 
     def log_likelihood(self, theta: Tensor, values: Tensor) -> Tensor:
         """Return the log likelihood of a panel ``T x n``, differentiable in both."""
@@ -145,27 +155,18 @@ class IndependentForm(Form):
 
     def in_state_space(self, theta: Tensor, values: Tensor) -> tuple[StateSpace, Tensor]:
         """Return ``n`` models with one state."""
-        rates, variances, noise = self.parts(theta)
-        decay = torch.exp(-0.5 * self.lags.unsqueeze(-1) * rates)
-        fresh = variances * (1 - decay**2)
-        space = StateSpace(
-            decay[..., None, None],
-            fresh[..., None, None],
-            variances[:, None, None],
-            torch.ones(1, 1, dtype=theta.dtype),
-            noise.unsqueeze(-1),
-        )
-        return space, values.unsqueeze(-1)
+        return self.apart(theta)[1], values.unsqueeze(-1)
 
-    def separated(self, theta: Array) -> tuple[Tensor, KalmanFilter]:
+    def apart(self, theta: Tensor) -> tuple[Tensor, StateSpace]:
         """Return the arms."""
-        shape = len(self.gaps), len(self.variances)
-        return torch.eye(shape[1]).double(), self.filter(theta, np.zeros(shape))[0]
+        rates, variances, noise = self.parts(theta)
+        model = IndependentDynamics(noise, rates, variances).of_each(self.lags)
+        return torch.eye(len(noise), dtype=noise.dtype), model
 
-    def dynamics(self, theta: Array, scale: float, gap: float) -> Dynamics:
+    def dynamics(self, theta: Array | Tensor, scale: float, gap: float) -> Dynamics:
         """Return the decay of each arm."""
-        rates, variances, noise = self.arrays(theta)
-        return IndependentDynamics(noise * scale, -np.expm1(-rates / gap), variances * scale)
+        rates, variances, noise = self.parts(torch.as_tensor(theta))
+        return IndependentDynamics(noise * scale, rates / gap, variances * scale)
 
 
 class CovarianceFactor:
@@ -213,28 +214,6 @@ class CovarianceFactor:
         return density
 
 
-class _ModesOf(torch.autograd.Function):
-    """Zeros that are added to the states of modes, by which the modes depend on a covariance.
-
-    The modes are taken as constant elsewhere: their own derivatives are not finite where variances
-    are equal, those of a log likelihood are. They follow from its derivatives by the states, so
-    that it has to be what is differentiated.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, covariance: Tensor, modes: Tensor, fresh: Tensor) -> Tensor:
-        """Return zeros, ``T x n x s``, of modes with what is new at each time, ``T x s x s``."""
-        ctx.save_for_backward(modes, fresh)
-        return covariance.new_zeros(len(fresh), len(modes), fresh.shape[-1])
-
-    @staticmethod
-    def backward(ctx: Any, states: Tensor) -> tuple[Tensor, None, None]:
-        """Return the derivatives by the covariance, but for those by the modes' variances."""
-        modes, fresh = ctx.saved_tensors
-        across = 0.5 * torch.einsum("tik,tjk->ij", states @ fresh, states)
-        return modes @ across.fill_diagonal_(0.0) @ modes.mT, None, None
-
-
 class CommonForm(Form):
     r"""Temporal kernels that all arms share, with one covariance over arms.
 
@@ -263,7 +242,10 @@ class CommonForm(Form):
     ):
         super().__init__(cells, target.mean(keepdims=True))
         self.name, self.kernels, self.is_full = name, list(kernels), cells.is_full
-        self.covariance = CovarianceFactor(covariance, weight, target)
+        # Modes have derivatives where eigenvalues differ, as they go on to do.
+        eigenvalues, modes = np.linalg.eigh(covariance)
+        apart = eigenvalues * (1 + APART * np.arange(len(modes)))
+        self.covariance = CovarianceFactor((modes * apart) @ modes.T, weight, target)
         logs = [_logs(kernel) for kernel in self.kernels]
         self.num_logs = [*map(len, logs)]
         shares = np.zeros(len(self.kernels) - 1)
@@ -285,85 +267,47 @@ class CommonForm(Form):
         shares = pad(ratios, (1, 0)).softmax(0)
         return logs, shares, noise.exp() - self.shift, self.covariance.covariance(rest)
 
-    def _in_time(self, logs: list[Tensor], shares: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return transitions over lags ``g x s x s``, stationary covariance and observation."""
-        found = [
-            transition_of(kernel, each, self.lags)
-            for kernel, each in zip(self.kernels, logs, strict=True)
-        ]
-        steps = [torch.block_diag(*parts) for parts in zip(*(A for A, _, _ in found), strict=True)]
-        initial = [share * P for share, (_, P, _) in zip(shares, found, strict=True)]
-        observation = torch.cat([h for _, _, h in found])
-        return torch.stack(steps), torch.block_diag(*initial), observation
+    def _in_time(self, logs: list[Tensor], shares: Tensor) -> InTime:
+        """Return the sum of the components."""
+        pairs = zip(self.kernels, logs, strict=True)
+        return added([transition_of(kernel, each, self.lags) for kernel, each in pairs], shares)
 
     def in_state_space(self, theta: Tensor, values: Tensor) -> tuple[StateSpace, Tensor]:
         """Return ``n`` models of the modes, or one of all arms where cells are missing."""
-        logs, shares, noise, K = self.parts(theta)
         if self.is_full:
-            modes = self.modes(K)[1]
-            return self._of_modes(logs, shares, noise, (modes.mT @ K @ modes).diagonal()), (
-                values @ modes
-            ).unsqueeze(-1)
-        A, P, h = self._in_time(logs, shares)
-        eye = torch.eye(len(K), dtype=K.dtype)
-        space = StateSpace(
-            torch.stack([torch.kron(eye, each) for each in A]).unsqueeze(1),
-            torch.stack([torch.kron(K, each) for each in P - A @ P @ A.mT]).unsqueeze(1),
-            torch.kron(K, P).unsqueeze(0),
-            torch.kron(eye, h.unsqueeze(0)),
-            noise.expand(1, len(K)),
-        )
-        return space, values.unsqueeze(1)
+            modes, model = self.apart(theta)
+            return model, (values @ modes).unsqueeze(-1)
+        logs, shares, noise, K = self.parts(theta)
+        return jointly(self._in_time(logs, shares), K, noise.expand(len(K))), values.unsqueeze(1)
 
-    def _of_modes(
-        self, logs: list[Tensor], shares: Tensor, noise: Tensor, variances: Tensor
-    ) -> StateSpace:
-        """Return models of modes with these variances."""
+    def apart(self, theta: Tensor) -> tuple[Tensor, StateSpace]:
+        """Return the modes."""
+        logs, shares, noise, K = self.parts(theta)
+        variances, modes = torch.linalg.eigh(K)
         A, P, h = self._in_time(logs, shares)
-        fresh, scale = P - A @ P @ A.mT, variances[:, None, None]
+        fresh, scale = P - A @ P @ A.mT, variances.clamp_min(0.0)[:, None, None]
         transitions = A.unsqueeze(1).expand(-1, len(variances), -1, -1)
         noise = noise.expand(len(variances), 1)
-        return StateSpace(transitions, fresh.unsqueeze(1) * scale, P * scale, h.unsqueeze(0), noise)
-
-    def modes(self, covariance: Tensor) -> tuple[Tensor, Tensor]:
-        """Return eigenvalues and eigenvectors of the covariance over arms."""
-        eigenvalues, modes = torch.linalg.eigh(covariance.detach())
-        return eigenvalues.clamp_min(0.0), modes
-
-    def separated(self, theta: Array) -> tuple[Tensor, KalmanFilter]:
-        """Return the modes."""
-        logs, shares, noise, K = self.parts(torch.as_tensor(theta))
-        variances, modes = self.modes(K)
-        observed = torch.ones(len(self.gaps), len(K), 1, dtype=torch.bool)
-        space = self._of_modes(logs, shares, noise, variances)
-        return modes, KalmanFilter(space, observed, self.gaps)
-
-    def log_likelihood(self, theta: Tensor, values: Tensor) -> Tensor:
-        """Return the log likelihood of a panel ``T x n``, differentiable in both."""
-        if not self.is_full:
-            return super().log_likelihood(theta, values)
-        filtered, outputs = self.filter(theta, values)
-        logs, shares, _, K = self.parts(theta)
-        with torch.no_grad():
-            A, P, _ = self._in_time(logs, shares)
-            fresh = torch.cat([P - A @ P @ A.mT, P.unsqueeze(0)])[self.gaps]
-        shifts = _ModesOf.apply(K, self.modes(K)[1], fresh)
-        return filtered.log_likelihood(outputs, self.integrates_means, shifts).sum()
+        observation = h.unsqueeze(0)
+        return modes, StateSpace(
+            transitions, fresh.unsqueeze(1) * scale, P * scale, observation, noise
+        )
 
     def covariance_at(self, theta: Array) -> Array:
         """Return the covariance over arms, of all components together."""
         return self.parts(torch.as_tensor(theta))[-1].numpy()
 
-    def dynamics(self, theta: Array, scale: float, gap: float) -> Dynamics:
+    def dynamics(self, theta: Array | Tensor, scale: float, gap: float) -> Dynamics:
         """Return kernels, and the covariance of each component."""
         logs, shares, noise, K = self.parts(torch.as_tensor(theta))
         for kernel, each in zip(self.kernels, logs, strict=True):
             _set(kernel, each.numpy())
         kernels = [in_unit_of_time(kernel, 1 / gap) for kernel in self.kernels]
         return CommonDynamics(
-            np.full(len(K), float(noise) * scale),
+            noise.expand(len(K)) * scale,
             [kernel.requires_grad_(False) for kernel in kernels],
-            (shares[:, None, None] * K).numpy() * scale,
+            shares,
+            K * scale,
         )
 
     def at_rate(self, theta: Array, log_rate: float) -> Array:
@@ -418,8 +362,7 @@ class VectorForm(Form):
         errors = filtered.whitened(outputs.unsqueeze(-1))[..., 0, 0].numpy().clip(-FAR, FAR)
         # A less its centre starts at the ridge regression of innovations on states, in units of
         # their deviations, with the weight of the largest evidence.
-        steps = self.steps = [round(lag) for lag in cells.lags.tolist()]
-        follows = np.array([*steps, 0])[cells.gaps[1:]] == 1
+        follows = np.append(cells.lags.round(), 0)[cells.gaps[1:]] == 1
         X, W = (states[:-1] / np.sqrt(variances))[follows], errors[1:][follows]
         eigenvalues, vectors = np.linalg.eigh(X.T @ X)
         eigenvalues = eigenvalues.clip(min=0.0)[:, None]
@@ -462,28 +405,21 @@ class VectorForm(Form):
 
     def in_state_space(self, theta: Tensor, values: Tensor) -> tuple[StateSpace, Tensor]:
         """Return one model of all arms."""
-        A, Q, noise = self.parts(theta)
-        pairs = [several_steps(A, Q, count) for count in self.steps]
-        transitions, innovations = (
-            torch.stack(each).unsqueeze(1) for each in zip(*pairs, strict=True)
-        )
-        eye, initial = torch.eye(len(A), dtype=A.dtype), torch.diag(self.initial)
-        space = StateSpace(transitions, innovations, initial[None], eye, noise[None])
-        return space, values.unsqueeze(1)
+        return self.dynamics(theta, 1.0, 1.0).space(self.lags), values.unsqueeze(1)
 
-    def separated(self, theta: Array) -> tuple[Tensor, KalmanFilter]:
+    def apart(self, theta: Tensor) -> tuple[Tensor, StateSpace]:
         """Return the arms by themselves, from which the search started."""
-        return self.independent.separated(self.independent.start)
+        return self.independent.apart(torch.as_tensor(self.independent.start))
 
     def log_prior(self, theta: Tensor) -> Tensor:
         """Return that of A and Q."""
         A, rest, _ = self._split(theta)
         return self.covariance.log_prior(rest) - 0.5 * self.shrinkage * A.square().sum()
 
-    def dynamics(self, theta: Array, scale: float, gap: float) -> Dynamics:
+    def dynamics(self, theta: Array | Tensor, scale: float, gap: float) -> Dynamics:
         """Return the autoregression."""
-        A, Q, noise = (each.numpy() for each in self.parts(torch.as_tensor(theta)))
-        return VectorDynamics(noise * scale, A, Q * scale, self.initial.numpy() * scale, gap)
+        A, Q, noise = self.parts(torch.as_tensor(theta))
+        return VectorDynamics(noise * scale, A, Q * scale, self.initial * scale, gap)
 
 
 def prior_weight(num_times: float, shrinkage: float) -> float:
@@ -565,15 +501,13 @@ class _InTime(torch.nn.Module):
         super().__init__()
         self.kernel = kernel
 
-    def forward(self, lags: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, lags: Tensor) -> InTime:
         """Return transitions, stationary covariance and observation."""
         kernel = self.kernel
         return kernel.transition(lags), kernel.stationary_covariance(), kernel.observation
 
 
-def transition_of(
-    kernel: TemporalKernel, logs: Tensor, lags: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
+def transition_of(kernel: TemporalKernel, logs: Tensor, lags: Tensor) -> InTime:
     """Return transitions over lags ``g x s x s``, stationary covariance and observation.
 
     They are differentiable in the logarithms of the kernel's learned parameters.
@@ -584,7 +518,7 @@ def transition_of(
         shape = getattr(kernel, f"raw_{name}").shape
         value = constraint.inverse_transform(_from_log(name, log))
         raw[f"kernel.raw_{name}"] = value.expand(shape)
-    found: tuple[Tensor, Tensor, Tensor] = functional_call(_InTime(kernel), raw, (lags,))
+    found: InTime = functional_call(_InTime(kernel), raw, (lags,))
     return found
 
 

@@ -115,7 +115,7 @@ def one_arm_scores(fold: Fold, repeats: int = 4, seed: int = 0) -> Array:
     scores = np.empty(len(rows))
     for place, t in enumerate(rows):
         mean, variance = games.move_to(t)
-        total = variance + fold.model.dynamics.noise
+        total = variance + fold.model.dynamics.noise.numpy()
         squares = np.minimum((fold.values[t] - mean) ** 2 / total, TAIL)
         scores[place] = np.nansum(-0.5 * (np.log(2 * math.pi * total) + squares)) / repeats
         games.observe(t, rng.integers(n, size=repeats))

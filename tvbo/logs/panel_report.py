@@ -157,7 +157,7 @@ class PanelFit(SavedFit):
     @cached_property
     def noise_variances(self) -> Tensor:
         """Noise variance of each arm, ``n``."""
-        return torch.as_tensor(self.model.dynamics.noise)
+        return self.model.dynamics.noise
 
     @property
     def temporal_kernels(self) -> list[TemporalKernel]:
@@ -177,12 +177,10 @@ class PanelFit(SavedFit):
         """Return temporal kernels, and the covariance over arms of each."""
         dynamics = self.model.dynamics
         if isinstance(dynamics, CommonDynamics):
-            covariances = [torch.as_tensor(each) for each in dynamics.covariances]
-            return [*zip(dynamics.kernels, covariances, strict=True)]
+            return [*zip(dynamics.kernels, dynamics.covariances, strict=True)]
         if isinstance(dynamics, IndependentDynamics):
             kernels = [make_temporal_kernel(rate) for rate in dynamics.forgetting_rates.tolist()]
-            variances = torch.as_tensor(dynamics.stationary)
-            return [*zip(kernels, torch.diag_embed(variances), strict=True)]
+            return [*zip(kernels, torch.diag_embed(torch.diag(dynamics.variances)), strict=True)]
         raise ValueError(
             "Expected a form of drift with temporal kernels. Got a vector autoregression; use "
             "`optimizer()`, or fit with `temporal_kernel` of another form."
@@ -280,7 +278,7 @@ class PanelFit(SavedFit):
         names = [name for name in self.__dataclass_fields__ if name not in ("model", "belief")]
         dynamics = self.model.dynamics
         if isinstance(dynamics, VectorDynamics):
-            decay = np.diag(dynamics.transition).tolist()
+            decay = dynamics.transition.diagonal().tolist()
             drift: list[dict[str, Any]] = [{"transition_of_each_arm": decay, "gap": dynamics.gap}]
         else:
             drift = [
@@ -324,14 +322,13 @@ class PanelFit(SavedFit):
                 for kernel, covar in self._components()
             )
         if isinstance(dynamics, IndependentDynamics):
-            rates = torch.as_tensor(dynamics.forgetting_rates)
-            deviations = torch.as_tensor(dynamics.variances).sqrt()
+            rates, deviations = _range(dynamics.forgetting_rates), _range(dynamics.variances.sqrt())
             return (
-                f"of each arm by itself, forgetting rate {_range(rates)} (time in "
-                f"{self.time_unit}), deviation {_range(deviations)}"
+                f"of each arm by itself, forgetting rate {rates} (time in {self.time_unit}), "
+                f"deviation {deviations}"
             )
         assert isinstance(dynamics, VectorDynamics)
-        radius = float(np.abs(np.linalg.eigvals(dynamics.transition)).max())
+        radius = torch.linalg.eigvals(dynamics.transition).abs().max().item()
         return f"vector autoregression of the arms, largest eigenvalue {radius:.4g} a gap"
 
     def __repr__(self) -> str:

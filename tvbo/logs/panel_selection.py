@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import torch
 from scipy.optimize import brentq
 from scipy.special import chdtri
 
@@ -413,8 +414,16 @@ def covariance_weight(cells: Cells, form: IndependentForm) -> float:
         form: Each arm by itself, with first estimates.
     """
     filtered, outputs = form.filter(form.start, cells.values)
-    states = filtered.scores(outputs)[1][..., 0].numpy()
+    (slopes,) = torch.autograd.grad(
+        filtered.log_likelihood(outputs.requires_grad_()).sum(), outputs
+    )
     rates, variances, _ = form.arrays(form.start)
+    # What is new in a state moves all later values of its segment.
+    decays = np.append(np.exp(-0.5 * np.outer(cells.lags, rates)), np.zeros((1, len(rates))), 0)
+    states, later = slopes[..., 0].numpy(), 0.0
+    for row, decay in zip(states[::-1], decays[cells.gaps[::-1]], strict=True):
+        row += later
+        later = decay * row
     squares = np.square(states).mean(0)
     varies = squares > 0
     states = states[:, varies] / np.sqrt(squares[varies])

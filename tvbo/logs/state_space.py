@@ -70,54 +70,42 @@ class KalmanFilter:
         self.transitions = pad(model.transitions, (0, 0, 0, 0, 0, 0, 0, 1))[gaps[first]]
         self.filtered = self.kept[-1] @ predicted[-1]
 
-    def innovations(self, values: Tensor, shifts: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def innovations(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """Return innovations ``T x b x m x r``, and filtered states ``T x b x s x r``.
 
         Args:
             values: ``T x b x m x r``; those that are not observed are ignored.
-            shifts: ``T x b x s x r``, added to the predicted states.
         """
         observed = self.observed.unsqueeze(-1)
         known = torch.where(observed, values, 0.0)
-        moved = self._at(self.gain) @ known
-        if shifts is not None:
-            moved = moved + self._at(self.kept) @ shifts
-        states = _recursion(self._at(self.kept @ self.transitions), moved)
+        states = _recursion(self._at(self.kept @ self.transitions), self._at(self.gain) @ known)
         predicted = self._at(self.transitions) @ pad(states[:-1], (0, 0, 0, 0, 0, 0, 1, 0))
-        if shifts is not None:
-            predicted = predicted + shifts
         errors = known - self.model.observation @ predicted
         return torch.where(observed, errors, 0.0), states
 
-    def whitened(self, values: Tensor, shifts: Tensor | None = None) -> Tensor:
+    def whitened(self, values: Tensor) -> Tensor:
         """Return independent standardized innovations, ``T x b x m x r``."""
-        errors, _ = self.innovations(values, shifts)
+        errors, _ = self.innovations(values)
         root = self._at(self.root)
         if root.shape[-1] == 1:
             return errors / root
         white: Tensor = torch.linalg.solve_triangular(root, errors, upper=False)
         return white
 
-    def log_likelihood(
-        self, values: Tensor, restricted: bool = False, shifts: Tensor | None = None
-    ) -> Tensor:
+    def log_likelihood(self, values: Tensor, restricted: bool = False) -> Tensor:
         """Return the log likelihood of the observed cells of each model, ``b``.
 
         Args:
             values: ``T x b x m``.
             restricted: Whether a constant level of each output is integrated out, with a flat
                 prior, at whose maximum the values are: the restricted likelihood.
-            shifts: ``T x b x s``, added to the predicted states.
         """
         series, m = values.unsqueeze(-1), values.shape[-1]
-        if shifts is not None:
-            shifts = shifts.unsqueeze(-1)
         if restricted:
             # Further series, of ones for each output and zero in the others.
             levels = torch.eye(m, dtype=values.dtype).expand(*values.shape, m)
             series = torch.cat([series, levels], dim=-1)
-            shifts = None if shifts is None else pad(shifts, (0, m))
-        white = self.whitened(series, shifts)
+        white = self.whitened(series)
         products = torch.einsum("tbmr,tbms->brs", white, white)
         logs = self.root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         counts = self.observed.sum((0, 2)).to(values)
@@ -128,14 +116,6 @@ class KalmanFilter:
             never = torch.diag_embed((~self.observed.any(0)).to(values))
             value = value - 0.5 * torch.linalg.slogdet(products[:, 1:, 1:] + never)[1]
         return value
-
-    def scores(self, values: Tensor, restricted: bool = False) -> tuple[Tensor, Tensor]:
-        """Return the log likelihood, and its derivatives by the predicted states, ``T x b x s``."""
-        b, s = self.model.initial.shape[:2]
-        shifts = torch.zeros(len(values), b, s, dtype=values.dtype, requires_grad=True)
-        value = self.log_likelihood(values, restricted, shifts)
-        (slopes,) = torch.autograd.grad(value.sum(), shifts, retain_graph=True)
-        return value, slopes
 
     def _at(self, each: Tensor) -> Tensor:
         """Return what belongs to each time."""
