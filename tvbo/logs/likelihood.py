@@ -85,82 +85,65 @@ class LogLikelihood:
         Raises:
             NotPSDError: if the covariance is singular to rounding.
         """
-        wants_gradient = torch.is_grad_enabled()
-        factored, white, diagonals = [], [], []
-        for log, given in self.windows:
-            covar = covariance_of(log, self.covar_module, rate, noise_variance)
-            series = torch.stack([log.Y, torch.ones_like(log.Y)], dim=-1)
-            root, all_white = whiten(covar, series)
-            factored.append((root, all_white))
-            white.append(all_white[given:])
-            diagonals.append(root.diagonal()[given:])
-        value, mean = log_density(torch.cat(white), torch.cat(diagonals), self.mean)
-        if not wants_gradient:
+        factored = []
+        for log, _ in self.windows:
+            with torch.no_grad():
+                covar = covariance_of(log, self.covar_module, rate, noise_variance)
+            factored.append(whiten(covar, torch.stack([log.Y, torch.ones_like(log.Y)], dim=-1)))
+        pairs = list(zip(self.windows, factored, strict=True))
+        white = torch.cat([each[given:] for (_, given), (_, each) in pairs])
+        diagonal = torch.cat([root.diagonal()[given:] for (_, given), (root, _) in pairs])
+        value, mean = log_density(white, diagonal, self.mean)
+        if not torch.is_grad_enabled():
             return value, mean
-        learned = [each for each in self.covar_module.parameters() if each.requires_grad]
         # Outcomes less the mean and, where this is integrated out, ones of length one.
         combinations = [[1.0, -mean]]
         if self.mean is None:
-            combinations.append([0.0, 1 / torch.cat(white)[:, 1].norm().item()])
+            combinations.append([0.0, 1 / white[:, 1].norm().item()])
         combined = torch.tensor(combinations, dtype=torch.float64).mT
-        in_rate = in_noise = 0.0
-        in_kernel = [torch.zeros_like(each) for each in learned]
-        for (log, given), (root, all_white) in zip(self.windows, factored, strict=True):
-            residuals = all_white @ combined
+        inputs = [rate, noise_variance, *self.covar_module.parameters()]
+        inputs = [each for each in inputs if each.requires_grad]
+        slopes = [torch.zeros_like(each) for each in inputs]
+        for (log, given), (root, each) in pairs:
+            residuals = each @ combined
             weights = _in_covariance(root, residuals)
             if given:
                 part = slice(given)
                 weights[part, part] -= _in_covariance(root[part, part], residuals[part])
-            if log.Yvar is None:
-                in_noise += weights.trace().item()
             # Some rows at once, since autograd holds several matrices of them.
             for first in range(0, len(log), ROWS):
                 rows = slice(first, first + ROWS)
-                kernel, decay, lags = _correlated(log, self.covar_module, rate, rows)
-                decay.mul_(weights[rows])
-                in_rate -= 0.5 * lags.mul_(decay).mul_(kernel.detach()).sum().item()
-                if learned:
-                    slopes = torch.autograd.grad(
-                        kernel, learned, decay, allow_unused=True, materialize_grads=True
-                    )
-                    in_kernel = [old + slope for old, slope in zip(in_kernel, slopes, strict=True)]
-        return with_gradient(
-            value.item(),
-            (rate, in_rate),
-            (noise_variance, in_noise),
-            *zip(learned, in_kernel, strict=True),
-        ), mean
+                covar = covariance_of(log, self.covar_module, rate, noise_variance, rows)
+                found = torch.autograd.grad(
+                    covar, inputs, weights[rows], allow_unused=True, materialize_grads=True
+                )
+                slopes = [old + slope for old, slope in zip(slopes, found, strict=True)]
+        return with_gradient(value.item(), *zip(inputs, slopes, strict=True)), mean
 
 
 def covariance_of(
-    log: DriftLog, covar_module: Kernel, rate: Tensor, noise_variance: Tensor
+    log: DriftLog,
+    covar_module: Kernel,
+    rate: Tensor,
+    noise_variance: Tensor,
+    rows: slice = slice(0, None),
 ) -> Tensor:
-    r"""Return :math:`\Sigma`, without gradients.
+    r"""Return :math:`\Sigma`, or some of its rows.
 
     Args:
         log: The observations.
         covar_module: The kernel over actions.
         rate: ρ.
         noise_variance: σ²; not used if the noise variances of the log are known.
+        rows: The rows.
     """
-    with torch.no_grad():
-        kernel, decay, _ = _correlated(log, covar_module, rate, slice(None))
-        covar = decay.mul_(kernel)
-        covar.diagonal().add_(noise_variance if log.Yvar is None else log.Yvar)
+    lags = (log.times[rows].unsqueeze(-1) - log.times).abs_()
+    kernel = covar_module(log.actions[rows], log.actions).to_dense()
+    covar: Tensor = torch.exp(-0.5 * rate * lags) * kernel
+    if log.segments.any():
+        covar = covar * (log.segments[rows].unsqueeze(-1) == log.segments)
+    covar.diagonal(rows.start).add_(noise_variance if log.Yvar is None else log.Yvar[rows])
     return covar
-
-
-def _correlated(
-    log: DriftLog, covar_module: Kernel, rate: Tensor, rows: slice
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the kernel, which is differentiable, the decay in time, and the lags, of some rows."""
-    kernel: Tensor = covar_module(log.actions[rows], log.actions).to_dense()
-    with torch.no_grad():
-        lags = (log.times[rows].unsqueeze(-1) - log.times).abs_()
-        decay = (-0.5 * rate * lags).exp_()
-        if log.segments.any():
-            decay *= log.segments[rows].unsqueeze(-1) == log.segments
-    return kernel, decay, lags
 
 
 def _in_covariance(root: Tensor, white: Tensor) -> Tensor:
