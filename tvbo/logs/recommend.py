@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from botorch.exceptions.errors import InputDataError
@@ -15,7 +16,8 @@ from torch import Size, Tensor
 from tvbo.logs.dataset import DriftLog
 from tvbo.logs.drift_result import DriftFit
 from tvbo.logs.forms import in_time
-from tvbo.logs.likelihood import MAX_DENSE, whiten
+from tvbo.logs.likelihood import MAX_DENSE
+from tvbo.models.ensemble_gp import EnsembleGP
 from tvbo.models.time_varying_gp import make_drifting_kernel, make_temporal_kernel
 from tvbo.rounding import argmax
 
@@ -76,6 +78,7 @@ class LogRecommendation:
         return f"{settings}: {expected}; {held}"
 
 
+@torch.no_grad()
 def recommend(
     fit: DriftFit,
     train_X: Tensor,
@@ -116,13 +119,18 @@ def recommend(
     left_out = dict(fit.outliers)
     log = log.rows(torch.tensor([number not in left_out for number in numbers]))
     log = log.rows(log.order[-MAX_DENSE:])
-    predictor = _Predictor(fit, log)
+    model = _model_of(fit, log)
+    assert model.mean_module is not None
+
+    def moments(X: Tensor, t: float) -> tuple[Tensor, Tensor]:
+        rows = torch.cat([X, torch.full_like(X[:, :1], t)], dim=-1)
+        posterior: Any = model.posterior(rows.unsqueeze(-2))
+        return posterior.mean.flatten(), posterior.variance.flatten()
 
     def best_of(candidates: Tensor) -> Tensor:
         for place, value in known.items():
             candidates[:, place] = value
-        means, _ = predictor.moments(candidates, t)
-        return candidates[int(argmax(means))]
+        return candidates[int(argmax(moments(candidates, t)[0]))]
 
     generator = torch.Generator().manual_seed(seed)
     of_actions = log.actions.clone()
@@ -142,8 +150,12 @@ def recommend(
             steps = share * torch.randn(NEAR, len(low), dtype=low.dtype, generator=generator)
             steps[0] = steps[:, list(categories)] = 0.0
             best = best_of((best + steps * (high - low)).clamp(low, high))
-    mean, variance = (moment.item() for moment in predictor.moments(best.unsqueeze(0), t))
-    noise = predictor.noise_variance if log.Yvar is None else log.Yvar.mean().item()
+    mean, variance = (moment.item() for moment in moments(best.unsqueeze(0), t))
+    noise = (model.noise_variance if log.Yvar is None else log.Yvar.mean()).item()
+    usual = model.mean_module(best.unsqueeze(0)).item()
+    holds_for = _half_of_lead(
+        lambda later: moments(best.unsqueeze(0), t + later)[0].item() - usual, fit.round_length
+    )
     reach = float(ndtri(0.5 + 0.5 * fit.level)) * math.sqrt(variance + noise)
     return LogRecommendation(
         X=best,
@@ -151,50 +163,32 @@ def recommend(
         mean=mean,
         interval=(mean - reach, mean + reach),
         usual=log.Y.mean().item(),
-        holds_for=predictor.half_of_lead(best, t, fit.round_length),
+        holds_for=holds_for,
         level=fit.level,
         time_unit=fit.time_unit,
     )
 
 
-class _Predictor:
-    """The posterior of a fit given rows of its log."""
+def _model_of(fit: DriftFit, log: DriftLog) -> EnsembleGP:
+    """Return the posterior of a fit given rows of its log."""
+    settings, columns = fit.settings(), log.actions.shape[-1]
+    in_time = settings.get("temporal_kernel") or make_temporal_kernel(fit.forgetting_rate)
+    over_actions, noise = settings["covar_module"], settings["noise_variance"] or 0.0
+    kernel = make_drifting_kernel(over_actions, in_time, range(columns), columns, Size())
+    prior = EnsembleGP(kernel, noise, mean_module=settings["mean_module"])
+    rows = torch.cat([log.actions, log.times.unsqueeze(-1)], dim=-1)
+    Yvar = None if log.Yvar is None else log.Yvar.unsqueeze(-1)
+    return prior.condition_on_observations(rows, log.Y.unsqueeze(-1), Yvar)
 
-    def __init__(self, fit: DriftFit, log: DriftLog):
-        settings, columns = fit.settings(), log.actions.shape[-1]
-        in_time = settings.get("temporal_kernel") or make_temporal_kernel(fit.forgetting_rate)
-        over_actions = settings["covar_module"]
-        self.kernel = make_drifting_kernel(over_actions, in_time, range(columns), columns, Size())
-        self.mean = settings["mean_module"].constant.item()
-        self.noise_variance = settings["noise_variance"] or 0.0
-        self.rows = torch.cat([log.actions, log.times.unsqueeze(-1)], dim=-1)
-        with torch.no_grad():
-            covar = self.kernel(self.rows).to_dense()
-            covar.diagonal().add_(self.noise_variance if log.Yvar is None else log.Yvar)
-            self.root, self.white = whiten(covar, (log.Y - self.mean).unsqueeze(-1))
 
-    def moments(self, X: Tensor, t: float) -> tuple[Tensor, Tensor]:
-        """Return mean and variance of ``f``, without noise, at ``m x d`` places at one time."""
-        with torch.no_grad():
-            rows = torch.cat([X, torch.full_like(X[:, :1], t)], dim=-1)
-            across = self.kernel(self.rows, rows).to_dense()
-            white = torch.linalg.solve_triangular(self.root, across, upper=False)
-            variance = self.kernel(rows, diag=True) - white.square().sum(dim=0)
-            return self.mean + (white.mT @ self.white).squeeze(-1), variance.clamp_min(0.0)
-
-    def half_of_lead(self, X: Tensor, t: float, round_length: float) -> float:
-        """Return the time in which half of the lead of a place over the prior mean is lost."""
-
-        def lead(later: float) -> float:
-            mean, _ = self.moments(X.unsqueeze(0), t + later)
-            return float(mean) - float(self.mean)
-
-        now, high = lead(0.0), round_length
-        if now <= 0:
-            return 0.0
-        while lead(high) > 0.5 * now:
-            high *= 2
-            if high > LONGEST * round_length:
-                return math.inf
-        end: float = brentq(lambda later: lead(later) - 0.5 * now, 0.0, high, rtol=1e-6)
-        return end
+def _half_of_lead(lead: Callable[[float], float], round_length: float) -> float:
+    """Return the time after which half of a lead over the prior mean is lost."""
+    now, high = lead(0.0), round_length
+    if now <= 0:
+        return 0.0
+    while lead(high) > 0.5 * now:
+        high *= 2
+        if high > LONGEST * round_length:
+            return math.inf
+    end: float = brentq(lambda later: lead(later) - 0.5 * now, 0.0, high, rtol=1e-6)
+    return end
