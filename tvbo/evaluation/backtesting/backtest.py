@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import pickle
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import replace
-from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from itertools import pairwise, starmap
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from torch import Generator, Tensor
 
 from tvbo.evaluation.backtesting.algorithms import Algorithm, panel_algorithms
-from tvbo.evaluation.backtesting.play import Stretch, play
 from tvbo.evaluation.backtesting.result import BacktestResult
 from tvbo.kernels import CovarianceMatrixKernel
 from tvbo.logs import DriftFit
+from tvbo.optimizers import Optimizer
 from tvbo.spaces import FiniteSpace
 from tvbo.spaces.observations import check_last_dimension
+from tvbo.terminal import patient_steps
 from tvbo.test_functions import PanelProblem
 from tvbo.test_functions.drifting_gp import covariance_root, drifting_values
+from tvbo.threads import threads_for
 from tvbo.values import as_numbers, check_count
 
 if TYPE_CHECKING:
@@ -122,6 +127,8 @@ def backtest(
             f"times.shape={tuple(times.shape)} and {len(arms)} arms."
         )
     check_count(starts=starts)
+    if block_length is not None and not 0 < block_length < math.inf:
+        raise ValueError(f"Expected a finite block_length > 0. Got {block_length}.")
     if isinstance(train, slice):
         rows = range(T)[train]
         played = range(rows.stop, T) if test is None else range(T)[test]
@@ -152,16 +159,17 @@ def backtest(
     stretches = []
     for fold in parts:
         known, met = ([row for row in part if read[row]] for part in fold)
-        stretches.append(Stretch(values[known], times[known], times[met], values[met]))
-    return play(
+        of_fold = values[known], times[known], times[met], values[met], values[met]
+        stretches.append(Stretch(*of_fold))
+    return _play(
         stretches,
         algorithms,
         range(seed, seed + starts),
+        executor,
+        progress,
         arms=arms,
-        block_length=block_length,
+        given_block=block_length,
         time_unit=time_unit,
-        progress=progress,
-        executor=executor,
         unit=unit,
         folds=parts,
     )
@@ -236,21 +244,165 @@ def simulate_backtest(
         logged = torch.full_like(outcomes[:met], torch.nan)
         logged[cells] = outcomes[cells]
         stretches.append(Stretch(logged, past, ahead, outcomes[met:], truth[met:]))
-    return play(
+    return _play(
         stretches,
         played_by,
         range(seed, seed + starts),
+        executor,
+        progress,
         arms=[", ".join(f"{x:.4g}" for x in row) for row in space.choices.tolist()],
         # A drawn function is a block.
-        block_length=horizon * fit.round_length,
+        given_block=horizon * fit.round_length,
         time_unit=fit.time_unit,
-        progress=progress,
-        executor=executor,
         messages=fit.messages,
         unit=unit,
         simulated=True,
         is_undecided=fit.is_undetermined,
     )
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """What is known when playing begins, and what is then met.
+
+    Args:
+        train_values: ``T x n``; NaN where there is none.
+        train_times: ``T``.
+        times: Times that are played, ``S``.
+        outcomes: Outcome of each arm at each of them, ``S x n``; NaN where there is no reading.
+        truth: Values that regret is measured by, ``S x n``.
+    """
+
+    train_values: Tensor
+    train_times: Tensor
+    times: Tensor
+    outcomes: Tensor
+    truth: Tensor
+
+
+def _play(
+    stretches: Sequence[Stretch],
+    algorithms: Mapping[str, Algorithm],
+    seeds: range,
+    executor: Executor | None,
+    progress: bool,
+    *,
+    arms: Sequence[str],
+    messages: Sequence[str] = (),
+    **described: Any,
+) -> BacktestResult:
+    """Fit each algorithm on each stretch, play it from several starts, and return the result.
+
+    Args:
+        stretches: The stretches.
+        algorithms: Factories by name, called once for each stretch, in this process.
+        seeds: Seeds of the starts.
+        executor: Executor that runs the starts; None runs them serially.
+        progress: Show progress bars on stderr.
+        arms: Names of the arms.
+        messages: What comes first in the messages of the result.
+        **described: Further arguments of the result.
+    """
+    made: dict[str, list[Optimizer]] = {name: [] for name in algorithms}
+    with patient_steps([*algorithms] * len(stretches), "fitting", progress) as begin:
+        # One stretch after another, so that factories may share what they fit to it.
+        for stretch in stretches:
+            for name, make in algorithms.items():
+                begin(name)
+                generator = Generator().manual_seed(seeds.start)
+                optimizer = make(stretch.train_values, stretch.train_times, generator)
+                space = optimizer.search_space
+                count = len(space.choices) if isinstance(space, FiniteSpace) else None
+                if count != len(arms):
+                    raise BotorchTensorDimensionError(
+                        f"Expected an optimizer over {len(arms)} choices, one for each arm, of "
+                        f"'{name}'. Got {count or type(space).__name__}."
+                    )
+                made[name].append(optimizer)
+    remarks = [*messages]
+    for make in algorithms.values():
+        remarks += getattr(make, "messages", [])
+    times = torch.cat([stretch.times for stretch in stretches])
+    chosen = {name: torch.empty(0, len(times), dtype=torch.long) for name in made}
+    for some in filter(None, (seeds[:2], seeds[2:])):
+        # Two starts that are the same stand for all.
+        jobs = [
+            (name, (optimizer, stretch, seed))
+            for name, rows in chosen.items()
+            if len(rows) != 1
+            for seed in some
+            for optimizer, stretch in zip(made[name], stretches, strict=True)
+        ]
+        runs = _runs([job for _, job in jobs], executor)
+        found: dict[str, list[Tensor]] = {}
+        with patient_steps([name for name, _ in jobs], "playing", progress) as begin:
+            for name, _ in jobs:
+                begin(name)
+                found.setdefault(name, []).append(next(runs))
+        for name, each in found.items():
+            rows = torch.cat([chosen[name].flatten(), *each]).reshape(-1, len(times))
+            chosen[name] = rows[:1] if len(rows) == 2 and torch.equal(*rows) else rows
+    truth = torch.cat([stretch.truth for stretch in stretches])
+    best = truth.nan_to_num(nan=-math.inf).amax(dim=1)
+    worst = truth.nan_to_num(nan=math.inf).amin(dim=1)
+    regret, labels = {}, {}
+    for name, rows in chosen.items():
+        taken = truth[torch.arange(len(truth)), rows]
+        regret[name] = best - torch.where(taken.isnan(), worst, taken)
+        labels[name] = getattr(algorithms[name], "label", name)
+        if name == "always_best" and len(alone := rows.unique()) == 1:
+            labels[name] = f"always taking arm {arms[int(alone)]}"
+        if unread := int(taken.isnan().sum()):
+            remarks.append(
+                f"{unread} of the {taken.numel()} choices of {name} were arms without a reading at "
+                "that time; they count as the worst reading."
+            )
+    lengths = torch.tensor([len(stretch.times) for stretch in stretches])
+    return BacktestResult(
+        regret=regret,
+        arms_chosen=chosen,
+        times=times,
+        fold_of_time=torch.arange(len(stretches)).repeat_interleave(lengths),
+        labels=labels,
+        arms=arms,
+        messages=remarks,
+        **described,
+    )
+
+
+def _play_once(optimizer: Optimizer, stretch: Stretch, seed: int) -> Tensor:
+    """Play a stretch with a copy of an optimizer, and return the arm at each time, ``S``.
+
+    At each time one arm is asked for, and its outcome recorded; a trial of an arm without a reading
+    fails.
+    """
+    optimizer = deepcopy(optimizer)
+    optimizer.seed = seed
+    arms = torch.empty(len(stretch.times), dtype=torch.long)
+    with threads_for(1):
+        for i, t in enumerate(stretch.times.tolist()):
+            trial = optimizer.ask(t=t)
+            arms[i] = optimizer.search_space.index(trial.X)  # type: ignore[union-attr]
+            outcome = stretch.outcomes[i, arms[i]].item()
+            if math.isnan(outcome) and not trial.skipped:
+                optimizer.fail(trial, "no reading")
+            elif not trial.skipped:
+                optimizer.tell(trial, outcome)
+    return arms
+
+
+def _runs(
+    jobs: Iterable[tuple[Optimizer, Stretch, int]], executor: Executor | None
+) -> Iterator[Tensor]:
+    """Play each job, in order."""
+    if executor is None:
+        return starmap(_play_once, jobs)
+    # Bytes, since tensors as they are would pass through shared memory, one open file for each.
+    return map(pickle.loads, executor.map(_play_pickled, map(pickle.dumps, jobs)))
+
+
+def _play_pickled(job: bytes) -> bytes:
+    return pickle.dumps(_play_once(*pickle.loads(job)))
 
 
 def rolling_folds(train: range, test: range, count: int) -> list[Fold]:

@@ -13,7 +13,6 @@ from tvbo.spaces import FiniteSpace
 from tvbo.spaces.observations import Observations
 from tvbo.spaces.search_space import SearchSpace
 from tvbo.trial import Trial
-from tvbo.values import check_count, check_not_negative, check_positive, check_probability
 
 
 class _ArmRule(Optimizer):
@@ -171,7 +170,7 @@ class DriftUCB(_ArmRule):
     At time ``t`` it plays the arm with the largest
 
     .. math::
-        \frac{1}{N_i} \sum_{s : I_s = i} w_s X_s + c B \sqrt{\frac{\xi \log n}{N_i}}, \qquad
+        \frac{1}{N_i} \sum_{s : I_s = i} w_s X_s + c B \sqrt{\frac{\log n}{2 N_i}}, \qquad
         N_i = \sum_{s : I_s = i} w_s, \quad n = \sum_i N_i,
 
     over the outcomes :math:`X_s` observed so far. With a window τ (SW-UCB), those of the last τ
@@ -186,40 +185,20 @@ class DriftUCB(_ArmRule):
         reward_bounds: Lowest and highest reward to expect; their difference is B. An outcome beyond
             them is learned from as it is.
         window: τ, in units of time; see :func:`sw_ucb_window`.
-        discount: γ per unit of time, in (0, 1), instead of a window; see :func:`d_ucb_discount`.
-        exploration: ξ, at least 0; the paper's theorems ask for more than 1/2.
+        discount: γ per unit of time, instead of a window; see :func:`d_ucb_discount`.
         generator: Source of the draws among ties; default a fresh one with seed 0.
-
-    Raises:
-        ValueError: if an argument is out of range, or not exactly one of window and discount is
-            given.
     """
 
     def __init__(
         self,
         search_space: FiniteSpace,
         reward_bounds: tuple[float, float],
-        window: float | None = None,
-        discount: float | None = None,
-        exploration: float = 0.5,
+        window: float = math.inf,
+        discount: float = 1.0,
         generator: Generator | None = None,
     ):
         super().__init__(search_space, generator=generator)
-        low, high = reward_bounds
-        if not -math.inf < low < high < math.inf:
-            raise ValueError(f"Expected finite reward_bounds (low, high). Got {reward_bounds}.")
-        check_not_negative(exploration=exploration)
-        if (window is None) == (discount is None):
-            raise ValueError(f"Expected either window or discount. Got {window} and {discount}.")
-        self.reward_bounds = (float(low), float(high))
-        self.window, self.discount = math.inf, 1.0
-        if window is not None:
-            check_positive(window=window)
-            self.window = float(window)
-        if discount is not None:
-            check_probability(discount=discount)
-            self.discount = float(discount)
-        self.exploration = exploration
+        self.reward_bounds, self.window, self.discount = reward_bounds, window, discount
         # Times, arms and rewards, of which ``reward_bounds`` are 0 and 1.
         self._outcomes = torch.empty(0, 3, dtype=torch.float64)
 
@@ -242,7 +221,7 @@ class DriftUCB(_ArmRule):
         # Discounted counts sum to less than one after a single outcome.
         log_n = math.log(max(1.0, counts.sum().item()))
         padding = 2.0 if self.discount < 1 else 1.0
-        width = padding * (self.exploration * log_n / counts).sqrt()
+        width = padding * (0.5 * log_n / counts).sqrt()
         return torch.where(counts > 0, totals / counts + width, math.inf)
 
     def _forget(self, trial: Trial) -> None:
@@ -252,42 +231,32 @@ class DriftUCB(_ArmRule):
     def _learn(self, trial: Trial, observation: Observations) -> None:
         low, high = self.reward_bounds
         arm = self.search_space.index(trial.X).item()
-        row = [trial.t, arm, (observation.Y.item() - low) / (high - low)]
+        row = [trial.t, arm, (observation.Y.item() - low) / ((high - low) or 1.0)]
         outcomes = torch.cat([self._outcomes, self._outcomes.new_tensor([row])])
         # No ask comes before the newest outcome, so that those without weight are of no use.
         newest = max(trial.t, self._newest_observed[0])
         self._outcomes = outcomes[self.weights(newest - outcomes[:, 0]) > 0]
 
 
-def sw_ucb_window(horizon: int, num_changes: int = 1) -> float:
-    r"""Return the window of SW-UCB for a known number of changes.
+def sw_ucb_window(horizon: int) -> float:
+    r"""Return the window of SW-UCB for one change of the mean rewards.
 
-    :math:`\tau = 2 \sqrt{T \log T / \Upsilon_T}` (Garivier, Moulines, 2011, after Theorem 2, with
-    rewards scaled to [0, 1]), in rounds; at least 1.
-
-    Args:
-        horizon: T, in rounds.
-        num_changes: :math:`\Upsilon_T`, how many times the mean rewards change.
-
-    Raises:
-        ValueError: if an argument is not positive.
-    """
-    check_count(horizon=horizon, num_changes=num_changes)
-    return max(1.0, 2 * math.sqrt(horizon * math.log(horizon) / num_changes))
-
-
-def d_ucb_discount(horizon: int, num_changes: int = 1) -> float:
-    r"""Return the discount of D-UCB for a known number of changes.
-
-    :math:`\gamma = 1 - \tfrac{1}{4} \sqrt{\Upsilon_T / T}` (Garivier, Moulines, 2011, after Theorem
-    1, with rewards scaled to [0, 1]), per round.
+    :math:`\tau = 2 \sqrt{T \log T}` (Garivier, Moulines, 2011, after Theorem 2, with rewards scaled
+    to [0, 1]), in rounds; at least 1.
 
     Args:
         horizon: T, in rounds.
-        num_changes: :math:`\Upsilon_T`, how many times the mean rewards change.
-
-    Raises:
-        ValueError: if an argument is not positive.
     """
-    check_count(horizon=horizon, num_changes=num_changes)
-    return 1 - math.sqrt(num_changes / horizon) / 4
+    return max(1.0, 2 * math.sqrt(horizon * math.log(horizon)))
+
+
+def d_ucb_discount(horizon: int) -> float:
+    r"""Return the discount of D-UCB for one change of the mean rewards.
+
+    :math:`\gamma = 1 - \tfrac{1}{4} \sqrt{1 / T}` (Garivier, Moulines, 2011, after Theorem 1, with
+    rewards scaled to [0, 1]), per round.
+
+    Args:
+        horizon: T, in rounds.
+    """
+    return 1 - math.sqrt(1 / horizon) / 4
