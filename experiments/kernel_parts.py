@@ -237,11 +237,13 @@ class _Observed:
             self.input_transform = getattr(model, "input_transform", None)
             self.root = psd_safe_cholesky(model.likelihood(prior, [self.rows]).covariance_matrix)
             model.train(was_training)
-        elif isinstance(model, EnsembleGP) and (observed := model.observed()) is not None:
-            self.rows, self.residual, noise = observed
-            self.root = psd_safe_cholesky(
-                model.prior_covariance(self.rows, self.rows) + noise.diag()
-            )
+        elif isinstance(model, EnsembleGP) and model.sets is None and not model.batch_shape:
+            (noise,), (self.rows,) = model.factor.noise, model.train_inputs
+            self.residual = model.train_targets
+            if model.mean_module is not None:
+                self.residual = self.residual - model.mean_module(self.rows)
+            covar = model.prior_covariance(self.rows, self.rows)
+            self.root = psd_safe_cholesky(covar + noise.diag())
             self.input_transform, self.scale = None, 1.0
         else:
             raise UnsupportedError(

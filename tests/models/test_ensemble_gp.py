@@ -10,7 +10,6 @@ from gpytorch.means import LinearMean
 from reference import dense_gp, matern
 
 from tvbo.models import EnsembleGP, TimeVaryingGP
-from tvbo.models.ensemble_gp import BLOCK
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
 
@@ -71,8 +70,8 @@ def test_posterior_equals_the_dense_one(rate, size):
         assert_same(model, dense(X, Y, rate=rate), rows)
 
 
-def test_more_observations_than_a_block_and_than_the_first_capacity():
-    n = 2 * BLOCK + 11
+def test_more_observations_than_the_default_keeps():
+    n = 311
     X, Y = data(n)
     model = incremental()
     for x, y in zip(X.split(50), Y.split(50), strict=True):

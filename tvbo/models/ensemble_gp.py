@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from copy import copy, deepcopy
 from typing import Any, NamedTuple, Self, cast
 
@@ -30,136 +30,44 @@ from tvbo.models.one_output import OneOutputModel, check_rows, one_noise_varianc
 from tvbo.models.raw import raw_mean, raw_noise_variance, raw_row_kernel
 from tvbo.rounding import LEAST_VARIANCE, innovation_root
 
-BLOCK = 256
-"""Rows of the Cholesky factor in a block, of which the diagonal one is inverted: a product is many
-times faster than a triangular solve with few right sides, and its error no larger."""
-
-
-class Block(NamedTuple):
-    """Some rows of the Cholesky factors, ``s`` of them.
-
-    Args:
-        link: Covariances with the innovations before, ``s x q x n``.
-        inverse: The inverse of the block on the diagonal, ``s x q x q``.
-    """
-
-    link: Tensor
-    inverse: Tensor
-
-    @property
-    def start(self) -> int:
-        """Number of rows before."""
-        return self.link.shape[-1]
-
-    @property
-    def stop(self) -> int:
-        """Number of rows before, and those of the block."""
-        return self.start + self.inverse.shape[-1]
+CHUNK = 64
+"""Observations that are taken in at once: only once are covariances with later ones computed."""
 
 
 class Factor(NamedTuple):
     r"""Observations, and the Cholesky factors :math:`L` of their covariances by ``s`` sets.
 
-    It is never changed: one with more observations shares all blocks but the last.
+    It is never changed. The inverse of a factor is held: a product is many times faster than a
+    triangular solve with few right sides, and its error no larger.
 
     Args:
-        X: Rows, ``n x d``.
-        Y: Outcomes, ``n``; of a batch ``... x 1 x n``.
-        noise: Noise variances, ``s x n``.
-        innovations: :math:`L^{-1}` times the outcomes less the prior mean, ``s x n``.
-        blocks: The blocks of rows.
+        X: Rows, ``... x n x d``.
+        Y: Outcomes, ``... x 1 x n``.
+        noise: Noise variances, ``... x s x n``.
+        innovations: :math:`L^{-1}` times the outcomes less what is expected of them, ``... x s x
+            n``.
+        inverse: :math:`L^{-1}`, ``... x s x n x n``.
+        link: Covariances with the innovations of the ``m`` observations that are given,
+            ``... x s x n x m``; of the first ones there are none.
     """
 
     X: Tensor
     Y: Tensor
     noise: Tensor
     innovations: Tensor
-    blocks: tuple[Block, ...] = ()
+    inverse: Tensor
+    link: Tensor
 
-    @classmethod
-    def of(cls, parts: Sequence[Any]) -> Factor:
-        """Return the factor of plain tuples."""
-        X, Y, noise, innovations, blocks = parts
-        return cls(X, Y, noise, innovations, tuple(Block(*block) for block in blocks))
-
-    def whiten(self, rows: Any, transposed: bool = False) -> Any:
-        """Return ``rows``, ``s x m x n``, times the inverse of the transposed factor.
-
-        Args:
-            rows: Such as covariances with the outcomes, which become those with the innovations;
-                of PyTorch or NumPy, as what the factor holds.
-            transposed: Whether to multiply by the inverse of the factor itself.
-        """
-        if len(self.blocks) == 1:
-            inverse = self.blocks[0].inverse
-            return rows @ (inverse if transposed else inverse.mT)
-        found = 1.0 * rows
-        for block in reversed(self.blocks) if transposed else self.blocks:
-            start = block.start
-            part = found[..., start : block.stop]
-            if transposed:
-                part = part @ block.inverse
-                found[..., :start] -= part @ block.link
-            else:
-                part = (part - found[..., :start] @ block.link.mT) @ block.inverse.mT
-            found[..., start : block.stop] = part
-        return found
-
-    def with_rows(self, X: Tensor, Y: Tensor, noise: Tensor, covar: Tensor, mean: Tensor) -> Factor:
-        """Return the factor with more rows, in the last block if it has room for all.
-
-        Args:
-            X: Rows, ``q x d``.
-            Y: Outcomes, ``q``.
-            noise: Noise variances, ``s x q``.
-            covar: Prior covariances with the rows before and with each other, ``s x q x (n + q)``.
-            mean: Prior mean, ``s x q``.
-
-        Raises:
-            InputDataError: if the predictive variance of an outcome is numerically zero.
-        """
-        n = len(self.X)
-        V = self.whiten(covar[..., :n])
-        known = mean + (V @ self.innovations.unsqueeze(-1)).squeeze(-1)
-        new, innovations = _new_block(V, covar[..., n:], noise, Y - known)
-        blocks = self.blocks
-        if blocks and len(X) + blocks[-1].inverse.shape[-1] <= BLOCK:
-            blocks, last = blocks[:-1], blocks[-1]
-            link, own = V[..., : last.start], V[..., last.start :]
-            p = n - last.start
-            whole = V.new_zeros(len(V), p + len(X), p + len(X))
-            whole[:, :p, :p], whole[:, p:, p:] = last.inverse, new.inverse
-            whole[:, p:, :p] = -new.inverse @ own @ last.inverse
-            new = Block(torch.cat([last.link, link], dim=-2), whole)
-        return Factor(
-            torch.cat([self.X, X]) if self.blocks else X,
-            torch.cat([self.Y, Y]),
-            torch.cat([self.noise, noise], dim=-1),
-            torch.cat([self.innovations, innovations], dim=-1),
-            (*blocks, new),
-        )
-
-    def deviations(self) -> Tensor:
-        """Return the diagonals of the factors, ``s x n``."""
-        parts = [each.inverse.diagonal(dim1=-2, dim2=-1) for each in self.blocks]
-        return torch.cat([self.noise[:, :0], *parts], dim=-1).reciprocal()
-
-
-def _new_block(V: Tensor, covar: Tensor, noise: Tensor, residual: Tensor) -> tuple[Block, Tensor]:
-    """Return the block of new rows, and their innovations.
-
-    Args:
-        V: Their covariances with the innovations before, ``... x s x q x n``.
-        covar: Their prior covariances, ``... x s x q x q``.
-        noise: Noise variances, ``... x s x q``.
-        residual: Outcomes less what was expected of them, ``... x s x q``.
-
-    Raises:
-        InputDataError: if the predictive variance of an outcome is numerically zero.
-    """
-    root = innovation_root(covar - V @ V.mT, noise, covar.diagonal(dim1=-2, dim2=-1))
-    inverse = torch.linalg.solve_triangular(root, torch.eye(root.shape[-1]).to(root), upper=False)
-    return Block(V, inverse), (inverse @ residual.unsqueeze(-1)).squeeze(-1)
+    def joined(self, new: Factor) -> Factor:
+        """Return the factor with more observations, of which ``new`` is that given these."""
+        n, q = len(self.X), len(new.X)
+        inverse = new.inverse.new_zeros(len(new.inverse), n + q, n + q)
+        inverse[:, :n, :n], inverse[:, n:, n:] = self.inverse, new.inverse
+        inverse[:, n:, :n] = -new.inverse @ new.link @ self.inverse
+        rows = torch.cat([self.X, new.X])
+        pairs = zip(self[1:4], new[1:4], strict=True)
+        Y, noise, innovations = (torch.cat(pair, dim=-1) for pair in pairs)
+        return Factor(rows, Y, noise, innovations, inverse, inverse[..., :0])
 
 
 class EnsembleGP(OneOutputModel):
@@ -200,6 +108,8 @@ class EnsembleGP(OneOutputModel):
         mean_module: Prior mean over rows; None is zero. Of several sets there is none.
         sets: The sets, where the kernel has a closed form; else None.
         weights: Weights of the sets, ``s``, which sum to one.
+        factor: The observations, of a batch those that all its members share, and their factors.
+        additional: The others of a batch; None without one.
 
     Example:
         >>> model = EnsembleGP(kernel, noise_variance=0.01)
@@ -211,6 +121,8 @@ class EnsembleGP(OneOutputModel):
     mean_module: Mean | None
     sets: HyperparameterSets | None
     weights: Tensor
+    factor: Factor
+    additional: Factor | None
     _set_noise: Tensor
     _set_mean: Tensor
 
@@ -256,7 +168,7 @@ class EnsembleGP(OneOutputModel):
         if (sets := HyperparameterSets.of(model, noise)) is not None:
             return cls.from_sets(sets, X, X[:, :1]).to(X.device)
         new = cls(kernel, noise, mean_module=raw_mean(model))
-        new._factor = new._factor._replace(X=X)
+        new.factor = new.factor._replace(X=X)
         return new.to(X.device)
 
     @classmethod
@@ -280,10 +192,9 @@ class EnsembleGP(OneOutputModel):
         new.sets, new.mean_module = sets, None
         weights = sets.log_weights.softmax(dim=0)
         new._start(weights, sets.noise, sets.mean, train_X.shape[-1])
-        noise = sets.noise.unsqueeze(-1) if train_Yvar is None else train_Yvar.mT
-        X, Y = train_X.to(torch.float64), train_Y.to(torch.float64).squeeze(-1)
-        new._factor = new._grown(X, Y, noise.to(X).expand(len(weights), len(X)))
-        return new
+        noise = sets.noise.unsqueeze(-1) if train_Yvar is None else train_Yvar.double().mT
+        noise = noise.expand(len(weights), len(train_X))
+        return new._take_in(train_X.double(), train_Y.double().mT, noise)
 
     @torch.no_grad()
     def weighed_by_likelihood(self) -> Self:
@@ -291,29 +202,31 @@ class EnsembleGP(OneOutputModel):
 
         With as many sets as points of a posterior, weighed by its prior, that is an integral.
         """
-        factor = self._factor
+        factor = self.factor
         if len(factor.X) == 0:
             return self
-        ones = factor.whiten(torch.ones_like(factor.noise).unsqueeze(-2)).squeeze(-2)
+        ones = factor.inverse.sum(dim=-1)
         outcomes = factor.innovations + self._set_mean.unsqueeze(-1) * ones
         mean = (ones * outcomes).sum(dim=-1) / ones.square().sum(dim=-1)
         innovations = outcomes - mean.unsqueeze(-1) * ones
-        log_likelihood = factor.deviations().log() + 0.5 * innovations.square()
+        log_deviations = -factor.inverse.diagonal(dim1=-2, dim2=-1).log()
+        log_likelihood = -(log_deviations + 0.5 * innovations.square()).sum(dim=-1)
         new = self._copy()
-        new.weights = (self.weights.log() - log_likelihood.sum(dim=-1)).softmax(dim=0)
+        new.weights = (self.weights.log() + log_likelihood).softmax(dim=0)
         new._set_mean = mean
-        new._factor = factor._replace(innovations=innovations)
+        new.factor = factor._replace(innovations=innovations)
         return new
 
     def _start(self, weights: Tensor, noise: Tensor, mean: Tensor, width: int) -> None:
         """Set what each set has beside its kernel, with nothing observed."""
         for name, value in (("weights", weights), ("_set_noise", noise), ("_set_mean", mean)):
             self.register_buffer(name, value)
-        none = noise.new_empty(len(noise), 0)
-        self._factor = Factor(none[0].view(0, width), none[0], none, none)
+        row, square = noise.new_empty(len(noise), 0), noise.new_empty(len(noise), 0, 0)
+        X = noise.new_empty(0, width)
+        self.factor = Factor(X, row[:1], row, row, square, square)
         # Observations of a batch, after those that all its members share: each tensor of them has
         # the dimensions of the batch that it needs.
-        self._additional: Factor | None = None
+        self.additional = None
 
     @property
     def covar_module(self) -> Kernel:
@@ -324,7 +237,7 @@ class EnsembleGP(OneOutputModel):
     @property
     def batch_shape(self) -> Size:
         """Empty, unless the model was conditioned on a batch."""
-        return Size() if self._additional is None else self._additional.innovations.shape[:-2]
+        return Size() if self.additional is None else self.additional.innovations.shape[:-2]
 
     @property
     def noise_variance(self) -> Tensor:
@@ -334,7 +247,7 @@ class EnsembleGP(OneOutputModel):
     @property
     def width(self) -> int:
         """Number of columns of a row; 0 while it is not known."""
-        return self._factor.X.shape[-1]
+        return self.factor.X.shape[-1]
 
     @torch.no_grad()
     def prior_covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
@@ -345,7 +258,7 @@ class EnsembleGP(OneOutputModel):
     @property
     def is_closed_form(self) -> bool:
         """Whether it has :meth:`moments`: by ``sets``, and without a batch."""
-        return self.sets is not None and self._additional is None
+        return self.sets is not None and self.additional is None
 
     @property
     def forgetting_rate(self) -> Tensor | None:
@@ -358,7 +271,7 @@ class EnsembleGP(OneOutputModel):
     @property
     def train_inputs(self) -> tuple[Tensor]:
         """Rows of all observations, ``batch_shape x n x d``."""
-        X, added = self._factor.X, self._additional
+        X, added = self.factor.X, self.additional
         if added is not None:
             X = _joined(X, added.X, dim=-2)
         return (X.expand(*self.batch_shape, *X.shape[-2:]),)
@@ -366,10 +279,10 @@ class EnsembleGP(OneOutputModel):
     @property
     def train_targets(self) -> Tensor:
         """All outcomes, ``batch_shape x n``."""
-        Y, added = self._factor.Y, self._additional
+        Y, added = self.factor.Y, self.additional
         if added is not None:
-            Y = _joined(Y.unsqueeze(-2), added.Y, dim=-1).squeeze(-2)
-        return Y.expand(*self.batch_shape, Y.shape[-1])
+            Y = _joined(Y, added.Y, dim=-1)
+        return Y.squeeze(-2).expand(*self.batch_shape, -1)
 
     def moments(self) -> Evaluate:
         """Return means and variances of single rows as a function in NumPy.
@@ -382,21 +295,24 @@ class EnsembleGP(OneOutputModel):
             ``2 x b``, and to what takes derivatives by these to derivatives by the rows, or None.
         """
         assert self.sets is not None
-        held = self.weights.unsqueeze(-1), self._set_mean, self.sets.variance, self._factor
-        weights, prior_mean, prior_variance, factor = _mapped(
-            held, lambda tensor: tensor.numpy(force=True)
+        factor = self.factor
+        held = (self._set_mean, self.sets.variance, self.weights, factor.innovations)
+        prior_mean, prior_variance, weights, innovations = (
+            each.unsqueeze(-1).numpy(force=True) for each in held
         )
-        covar_with = self.sets.with_rows(factor.X)
-        columns = factor.innovations[..., None]
+        inverse, covar_with = (
+            factor.inverse.numpy(force=True),
+            self.sets.with_rows(factor.X.numpy(force=True)),
+        )
 
         def evaluate(X: Array, with_gradients: bool) -> tuple[Array, Pullback | None]:
             covar, from_covar = covar_with(X, with_gradients)
-            V = factor.whiten(covar)
-            means = (V @ columns)[..., 0] + prior_mean[:, None]
+            V = covar @ inverse.mT
+            means = (V @ innovations)[..., 0] + prior_mean
             mean = (weights * means).sum(axis=0)
             deviations = means - mean
             reduction = np.einsum("sbn,sbn->sb", V, V)
-            variances = prior_variance[:, None] - reduction + np.square(deviations)
+            variances = prior_variance - reduction + np.square(deviations)
             variance = (weights * variances).sum(axis=0)
             moments = np.array([mean, variance.clip(LEAST_VARIANCE)])
             if from_covar is None:
@@ -406,9 +322,8 @@ class EnsembleGP(OneOutputModel):
                 by_mean, by_variance = weights * by_moments[:, None]
                 by_variance = 2 * by_variance * (variance >= LEAST_VARIANCE)
                 by_means = by_mean + by_variance * deviations
-                by_V = by_means[..., None] * factor.innovations[:, None]
-                by_V -= by_variance[..., None] * V
-                by_rows: Array = from_covar(factor.whiten(by_V, transposed=True)).sum(axis=-1)
+                by_V = by_means[..., None] * innovations.mT - by_variance[..., None] * V
+                by_rows: Array = from_covar(by_V @ inverse).sum(axis=-1)
                 return by_rows.T
 
             return moments, pullback
@@ -439,19 +354,16 @@ class EnsembleGP(OneOutputModel):
         X = self._checked(X).clone()
         Y, noise = self._outcomes(X, Y.clone(), noise)
         shape = self._broadcast({"X": X.shape[:-2], "Y": Y.shape[:-2], "noise": noise.shape[:-2]})
-        new, added = self._copy(), self._additional
+        new, added = self._copy(), self.additional
+        if self.width == 0:
+            new.factor = self.factor._replace(X=X.new_empty(0, X.shape[-1]))
         if added is None and not (shape or X.requires_grad or Y.requires_grad):
-            new._factor = self._grown(X, Y.squeeze(-2), noise)
-            return new
+            return new._take_in(X, Y, noise)
         if added is not None:
-            X, Y = _joined(added.X, X, dim=-2), _joined(added.Y, Y, dim=-1)
-            noise = _joined(added.noise, noise, dim=-1)
-            new._additional = None
-        (V,), mean = new._cross(X)
-        residual = Y - new._prior_mean(X) - mean
-        covar = new._covar(X, X).movedim(0, -3)
-        block, innovations = _new_block(V, covar, noise, residual)
-        new._additional = Factor(X, Y, noise, innovations, (block,))
+            X = _joined(added.X, X, dim=-2)
+            Y, noise = _joined(added.Y, Y, dim=-1), _joined(added.noise, noise, dim=-1)
+            new.additional = None
+        new.additional = new._given(X, Y, noise)
         return new
 
     def member(self, i: int) -> EnsembleGP:
@@ -460,43 +372,14 @@ class EnsembleGP(OneOutputModel):
         mean = ConstantMean().double()
         mean.constant = self._set_mean[i]
         new = EnsembleGP(self.sets.member(i), self._set_noise[i].item(), mean_module=mean)
-        X, Y, noise, innovations, blocks = self._factor
-        own = tuple(Block(*(part[i : i + 1] for part in block)) for block in blocks)
-        new._factor = Factor(X, Y, noise[i : i + 1], innovations[i : i + 1], own)
+        X, Y, *of_sets = self.factor
+        new.factor = Factor(X, Y, *(each[i : i + 1] for each in of_sets))
         return new
-
-    def observed(self) -> tuple[Tensor, ...] | None:
-        """Return what the posterior is given; None with several sets, or if there is a batch.
-
-        Returns:
-            Rows, ``n x d``; outcomes less the prior mean, ``n``; and noise variances, ``n``.
-        """
-        if self.sets is not None or self._additional is not None:
-            return None
-        X, Y, (noise,) = self._factor[:3]
-        return X, Y - self._prior_mean(X)[0] if len(X) > 0 else Y, noise
-
-    def one_step_ahead(self) -> tuple[Tensor, Tensor]:
-        r"""Return what is predicted of each outcome by those before it.
-
-        With :math:`L L^\top` the covariance of the outcomes, noise included, and :math:`a` the
-        innovations, the i-th prediction has variance :math:`L_{ii}^2` and differs from the outcome
-        by :math:`L_{ii} a_i`. The hyperparameters may have been fitted to the very outcomes: these
-        are not the predictions made at the time.
-
-        Returns:
-            Means and variances of the mixture, noise included, ``n``, before ``outcome_transform``
-            is undone.
-        """
-        deviations = self._factor.deviations()
-        means = self._factor.Y - deviations * self._factor.innovations
-        mean = self.weights @ means
-        return mean, self.weights @ (deviations.square() + (means - mean).square())
 
     def get_extra_state(self) -> dict[str, Any]:
         """Return the sets, the observations and the factors, for ``state_dict``."""
-        sets = None if self.sets is None else vars(self.sets)
-        return {"sets": sets, "held": _plain(self._factor), "additional": _plain(self._additional)}
+        sets, added = self.sets and vars(self.sets), self.additional
+        return {"sets": sets, "held": tuple(self.factor), "additional": added and tuple(added)}
 
     def set_extra_state(self, state: Mapping[str, Any]) -> None:
         """Restore the sets, the observations and the factors.
@@ -511,8 +394,8 @@ class EnsembleGP(OneOutputModel):
         if self.width not in (0, width):
             raise RuntimeError(f"Expected rows of {self.width} columns. Got {width}.")
         self.sets = None if sets is None else HyperparameterSets(**sets)
-        self._factor = Factor.of(state["held"])
-        self._additional = None if (added := state["additional"]) is None else Factor.of(added)
+        self.factor, added = Factor(*state["held"]), state["additional"]
+        self.additional = added and Factor(*added)
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
@@ -537,10 +420,11 @@ class EnsembleGP(OneOutputModel):
         return found
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        if fn(self._factor.Y[:0]).device != self._factor.Y.device:
+        if fn(self.factor.Y[:0]).device != self.factor.Y.device:
             self.__dict__.update(deepcopy(self).__dict__)  # Since models share parts.
         super()._apply(fn, recurse)
-        self._factor, self._additional = _mapped((self._factor, self._additional), fn)
+        self.factor = Factor(*map(fn, self.factor))
+        self.additional = self.additional and Factor(*map(fn, self.additional))
         return self
 
     def _copy(self) -> Self:
@@ -548,15 +432,27 @@ class EnsembleGP(OneOutputModel):
         new._modules, new._buffers = dict(self._modules), dict(self._buffers)
         return new
 
-    @torch.no_grad()
-    def _grown(self, X: Tensor, Y: Tensor, noise: Tensor) -> Factor:
-        """Return the factor with checked rows ``q x d``, outcomes ``q``, and noise ``s x q``."""
-        factor, size = self._factor, BLOCK // min(4, len(self.weights))
-        parts = zip(X.split(size), Y.split(size), noise.split(size, dim=-1), strict=True)
-        for x, y, variances in parts if len(X) > 0 else ():
-            covar = self._covar(x, torch.cat([factor.X, x]) if factor.blocks else x)
-            factor = factor.with_rows(x, y, variances, covar, self._prior_mean(x))
-        return factor
+    def _take_in(self, X: Tensor, Y: Tensor, noise: Tensor) -> Self:
+        """Add checked observations without a batch to this model, a new one, and return it."""
+        parts = X.split(CHUNK), Y.split(CHUNK, dim=-1), noise.split(CHUNK, dim=-1)
+        for part in zip(*parts, strict=True):
+            self.factor = self.factor.joined(self._given(*part))
+        return self
+
+    def _given(self, X: Tensor, Y: Tensor, noise: Tensor) -> Factor:
+        """Return the factor of checked observations given those that are shared by a batch.
+
+        Raises:
+            InputDataError: if the predictive variance of an outcome is numerically zero.
+        """
+        (link,), expected = self._cross(X)
+        covar = self._covar(X, X).movedim(0, -3)
+        prior = covar.diagonal(dim1=-2, dim2=-1)
+        root = innovation_root(covar - link @ link.mT, noise, prior)
+        identity = torch.eye(root.shape[-1]).to(root)
+        inverse = torch.linalg.solve_triangular(root, identity, upper=False)
+        innovations = (inverse @ (Y - expected).unsqueeze(-1)).squeeze(-1)
+        return Factor(X, Y, noise, innovations, inverse, link)
 
     def _covar(self, X1: Tensor, X2: Tensor) -> Tensor:
         """Return prior covariances of ``... x q x d`` and ``... x p x d``, ``s x ... x q x p``."""
@@ -569,25 +465,11 @@ class EnsembleGP(OneOutputModel):
         elif 0 in (X1.shape[-2], X2.shape[-2]):
             # Not every kernel takes an input without rows.
             covar = X1.new_zeros(1, *X1.shape[:-1], X2.shape[-2])
+        elif X1 is X2 and X1.shape[-2] == 1:
+            covar = to_dense(self.covar_module(X1, diag=True)).unsqueeze(-1).unsqueeze(0)
         else:
             covar = to_dense(self.covar_module(X1, None if X1 is X2 else X2)).unsqueeze(0)
         return covar
-
-    def _prior_variance(self, X: Tensor) -> Tensor:
-        """Return prior variances of rows ``... x q x d`` by each set, ``... x s x q``."""
-        variance: Tensor
-        if self.sets is not None:
-            variance = self.sets.variance.to(X).unsqueeze(-1)
-            return variance.expand(*X.shape[:-2], -1, X.shape[-2])
-        variance = to_dense(self.covar_module(X, diag=True))
-        return variance.unsqueeze(-2)
-
-    def _prior_mean(self, X: Tensor) -> Tensor:
-        """Return prior means of rows ``... x q x d`` by each set, ``... x s x q``."""
-        if self.mean_module is not None:
-            mean: Tensor = self.mean_module(X)
-            return mean.unsqueeze(-2)
-        return self._set_mean.unsqueeze(-1).expand(*X.shape[:-2], -1, X.shape[-2])
 
     def _cross(self, X: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
         """Return how the function at rows ``... x q x d`` depends on what was observed.
@@ -597,45 +479,35 @@ class EnsembleGP(OneOutputModel):
 
         Returns:
             These covariances, ``... x s x q x n``, with the innovations that all members of a batch
-            share, and with the others if there are any; and the posterior mean less the prior mean,
-            ``... x s x q``.
+            share, and with the others if there are any; and the posterior mean, ``... x s x q``.
         """
-        factor, added = self._factor, self._additional
+        factor, added = self.factor, self.additional
         shape = (len(self.weights), *X.shape[:-1])
-        V = _Whiten.apply(self._covar(X.reshape(-1, X.shape[-1]), factor.X), factor, False)
+        V = self._covar(X.reshape(-1, X.shape[-1]), factor.X) @ factor.inverse.mT
         mean = (V @ factor.innovations.unsqueeze(-1)).view(shape).movedim(0, -2)
+        if self.mean_module is None:
+            mean = mean + self._set_mean.unsqueeze(-1)
+        else:
+            mean = mean + self.mean_module(X).unsqueeze(-2)
         V = V.view(*shape, len(factor.X)).movedim(0, -3)
         if added is None:
             return (V,), mean
-        (block,) = added.blocks
         covar = self._covar(X, added.X).movedim(0, -3)
-        own = (covar - V @ block.link.mT) @ block.inverse.mT
+        own = (covar - V @ added.link.mT) @ added.inverse.mT
         return (V, own), mean + (own @ added.innovations.unsqueeze(-1)).squeeze(-1)
 
     def _joint(self, X: Tensor) -> tuple[Tensor, Tensor]:
         X = self._checked(X)
-        is_single = X.shape[-2] == 1
-        if is_single and self.is_closed_form:
+        if X.shape[-2] == 1 and self.is_closed_form:
             mean, variance = ClosedForm.apply(X, self.moments())
             return mean, variance.unsqueeze(-1)
         V, means = self._cross(X)
-        means = means + self._prior_mean(X)
-        if is_single:
-            covars = self._prior_variance(X).unsqueeze(-1)
-            covars = covars - sum(each.square().sum(dim=-1, keepdim=True) for each in V)
-        else:
-            covars = self._covar(X, X).movedim(0, -3) - sum(each @ each.mT for each in V)
-        if len(self.weights) == 1:
-            mean, covar = means.squeeze(-2), covars.squeeze(-3)
-        else:
-            mean = torch.tensordot(means, self.weights, ([-2], [0]))
-            deviations = means - mean.unsqueeze(-2)
-            covars = covars + deviations.unsqueeze(-1) * deviations.unsqueeze(-2)
-            covar = torch.tensordot(covars, self.weights, ([-3], [0]))
-        if is_single:
-            covar = covar.clamp_min(LEAST_VARIANCE)
-        else:
-            covar.diagonal(dim1=-2, dim2=-1).clamp_min_(LEAST_VARIANCE)
+        mean = torch.tensordot(means, self.weights, ([-2], [0]))
+        deviations = means - mean.unsqueeze(-2)
+        covars = self._covar(X, X).movedim(0, -3) - sum(each @ each.mT for each in V)
+        covars = covars + deviations.unsqueeze(-1) * deviations.unsqueeze(-2)
+        covar = torch.tensordot(covars, self.weights, ([-3], [0]))
+        covar.diagonal(dim1=-2, dim2=-1).clamp_min_(LEAST_VARIANCE)
         return mean, covar.expand(*mean.shape, mean.shape[-1])
 
     def _checked(self, X: Tensor) -> Tensor:
@@ -655,38 +527,8 @@ class EnsembleGP(OneOutputModel):
         return Y, noise.expand(*noise.shape[:-2], len(self.weights), -1)
 
 
-class _Whiten(torch.autograd.Function):
-    """:meth:`Factor.whiten` with its derivative, which is that of the transposed factor."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, factor: Factor, transposed: bool) -> Tensor:
-        ctx.given = factor, transposed
-        whitened: Tensor = factor.whiten(rows, transposed)
-        return whitened
-
-    @staticmethod
-    def backward(ctx: Any, by_rows: Tensor) -> tuple[Tensor, None, None]:
-        factor, transposed = ctx.given
-        return _Whiten.apply(by_rows, factor, not transposed), None, None
-
-
 def _joined(first: Tensor, second: Tensor, dim: int) -> Tensor:
     """Return matrices ``... x a x b`` of two batches, broadcast, and concatenated."""
     shape = torch.broadcast_shapes(first.shape[:-2], second.shape[:-2])
     parts = [each.expand(*shape, *each.shape[-2:]) for each in (first, second)]
     return torch.cat(parts, dim=dim)
-
-
-def _plain(factor: Factor | None) -> tuple[Any, ...] | None:
-    """Return a factor as plain tuples, the only ones that PyTorch loads."""
-    return factor and (*factor[:4], tuple(tuple(block) for block in factor.blocks))
-
-
-def _mapped(value: Any, fn: Callable[[Tensor], Any]) -> Any:
-    """Return nested tuples with a function applied to the tensors."""
-    if isinstance(value, Tensor):
-        return fn(value)
-    if not isinstance(value, tuple) or isinstance(value, Size):
-        return value
-    parts = [_mapped(each, fn) for each in value]
-    return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)

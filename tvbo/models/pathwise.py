@@ -159,17 +159,17 @@ def _posterior_paths(
 ) -> SamplePath:
     if model.sets is not None:
         return _averaged_paths(model, sample_shape)
-    if model._additional is not None:
+    if model.additional is not None:
         raise UnsupportedError(
             "Expected an exact posterior without a batch. Got "
             f"{type(model).__name__}, batch_shape={tuple(model.batch_shape)}."
         )
-    factor = model._factor
+    factor = model.factor
     prior = prior_sampler(model=model, sample_shape=sample_shape)
     drawn: Tensor = prior(factor.X)
-    residual = factor.Y - drawn - factor.noise[0].sqrt() * torch.randn_like(drawn)
-    whitened = factor.whiten(residual.view(1, sample_shape.numel(), len(factor.Y)))
-    weight = factor.whiten(whitened, transposed=True).view_as(drawn)
+    residual = factor.Y[0] - drawn - factor.noise[0].sqrt() * torch.randn_like(drawn)
+    (inverse,) = factor.inverse
+    weight = residual @ inverse.mT @ inverse
     update = GeneralizedLinearPath(KernelEvaluationMap(model.covar_module, factor.X), weight)
     return MatheronPath(prior, update)
 
