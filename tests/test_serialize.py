@@ -1,6 +1,5 @@
 """What an optimizer was built from, as data and back."""
 
-import json
 from functools import partial
 
 import pandas as pd
@@ -192,7 +191,7 @@ def test_settings_are_the_same_after_the_way_through_a_run(tmp_path, name):
     again = Optimizer.open(one, read_only=True)
     again.record(two)
     rows, others = read_run(one).run, read_run(two).run
-    assert json.loads(rows["settings"])["recipe"] in recipes.__all__
+    assert rows["settings"]["recipe"] in recipes.__all__
     for column in ("settings", "labels", "seed", "state", "optimizer"):
         assert rows[column] == others[column]
     # It is one of those that its recipe builds.

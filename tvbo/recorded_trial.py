@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 
 class RecordedTrial(NamedTuple):
-    """A trial as a record of the run has it: a row of its table, with its outcomes.
+    """A trial as a record of the run has it: a row of its table.
 
     Args:
         id: Its number.
@@ -35,6 +36,7 @@ class RecordedTrial(NamedTuple):
         Yvar: Variances of their noise, if they are known.
         dropped: Of an ask, the numbers of the trials whose observations were discarded for it, of
             each outcome.
+        predicted: Of an ask, what the model predicted, if that was read.
     """
 
     id: int
@@ -57,9 +59,10 @@ class RecordedTrial(NamedTuple):
     opened_by: str
     ended: int | None
     ended_at: float | None
-    Y: Sequence[float] = ()
-    Yvar: Sequence[float] = ()
-    dropped: Sequence[Sequence[int]] = ()
+    Y: Sequence[float]
+    Yvar: Sequence[float]
+    dropped: Sequence[Sequence[int]]
+    predicted: Mapping[str, Any] = MappingProxyType({})
 
     @property
     def observed_at(self) -> float:

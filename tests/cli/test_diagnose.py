@@ -69,7 +69,7 @@ def test_outputs_are_checked_first(tvbo, recorded, tmp_path):
 
 def test_a_damaged_prediction_is_named(tvbo, recorded):
     with sqlite3.connect(recorded) as connection:
-        connection.execute('UPDATE asks SET predicted = \'{"mean": "\x1b[2J"}\' WHERE trial = 11')
+        connection.execute('UPDATE trials SET predicted = \'{"mean": "\x1b[2J"}\' WHERE id = 11')
     connection.close()
     code, out, err = tvbo("diagnose", recorded)
     assert (code, out) == (2, "")

@@ -59,7 +59,7 @@ def test_the_newest_outcomes(tvbo, tmp_path):
     assert (newest["told"], newest["since"]) == (20, 7.0)
     assert newest["mean"] == pytest.approx(sum(outcomes[6:]) / 20)
     # By what was predicted at the asks, in the user's units.
-    asks = read_run(run).asks
+    asks = read_run(run).predictions
     judged = [number for number in range(7, 27) if asks[number]["is_fitted"]]
     errors = [outcomes[number - 1] - asks[number]["mean"] for number in judged]
     assert newest["predicted"] == len(judged) > 10
@@ -109,8 +109,8 @@ def test_before_there_is_a_fit(tvbo, tmp_path):
     [
         "run SET changed_at = 1e300",
         "run SET labels = '{}'",
-        "asks SET predicted = '7'",
-        """asks SET predicted = '{"mean": "high"}'""",
+        "trials SET predicted = '7'",
+        """trials SET predicted = '{"mean": "high"}'""",
         "trials SET parameters = '[1]'",
         "trials SET t = 'noon'",
     ],

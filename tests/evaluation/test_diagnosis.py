@@ -349,7 +349,7 @@ def test_a_noise_that_comes_with_the_outcome(tmp_path):
     noise = [0.01, 0.02, 0.03]
     for variance in noise:
         optimizer.tell(optimizer.ask(), 0.5, variance)
-    predicted = [ask["variance"] for ask in read_run(tmp_path / "run.db").asks.values()]
+    predicted = [each.predicted["variance"] for each in read_run(tmp_path / "run.db").trials]
     deviation = diagnose(optimizer).trials.deviation
     assert (deviation**2).tolist() == pytest.approx(np.add(predicted, noise), rel=1e-9)
 
@@ -379,11 +379,11 @@ def test_damaged_predictions_are_named(tmp_path, name, value):
     optimizer.record(tmp_path / "run.db")
     run(outcome, optimizer, horizon=2, progress=False)
     rows = read_run(optimizer.recorded_at)
-    ask = {**rows.asks[2], name: value}
+    ask = {**rows.trials[1].predicted, name: value}
     if value is ...:
         del ask[name]
     with pytest.raises(StorageError, match="trial 2"):
-        diagnose(replace(rows, asks={**rows.asks, 2: ask}))
+        diagnose(replace(rows, trials=[rows.trials[0], rows.trials[1]._replace(predicted=ask)]))
 
 
 def test_code_of_the_caller_is_not_needed(tmp_path):

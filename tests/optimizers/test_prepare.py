@@ -60,7 +60,7 @@ def play(optimizer, prepares, rounds=14):
 
 def dropped(path):
     with create_engine(f"sqlite:///{path}").connect() as connection:
-        return connection.execute(text("SELECT trial, dropped FROM asks")).all()
+        return connection.execute(text("SELECT id, dropped FROM trials")).all()
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -98,16 +98,16 @@ def test_pages_that_are_lost(runs, run, count):
 @pytest.mark.parametrize(
     "statements",
     [
-        ["ALTER TABLE asks RENAME TO others", "CREATE VIEW asks AS SELECT * FROM others"],
+        ["ALTER TABLE trials RENAME TO others", "CREATE VIEW trials AS SELECT * FROM others"],
         [
-            "CREATE TRIGGER more AFTER UPDATE ON run BEGIN DELETE FROM outcomes; END",
+            "CREATE TRIGGER more AFTER UPDATE ON run BEGIN DELETE FROM trials; END",
         ],
         ["CREATE VIRTUAL TABLE more USING fts5(x)"],
         ["ALTER TABLE run ADD COLUMN more AS (hex(zeroblob(900000000)))"],
         ["ALTER TABLE trials ADD COLUMN more CHECK (length(hex(zeroblob(9))) > 1)"],
         ["CREATE INDEX more ON trials (hex(zeroblob(9) || id))"],
         ["CREATE TABLE more (x)"],
-        ["DROP TABLE asks"],
+        ["DROP TABLE trials"],
         ["DELETE FROM run"],
         ["UPDATE run SET version = 99"],
         ["ALTER TABLE trials DROP COLUMN reason"],
@@ -151,8 +151,7 @@ COLUMNS = [
     *(f"trials.{name}" for name in ("id", "round", "t", "nanoseconds", "parameters", "X", "key")),
     *(f"trials.{name}" for name in ("context", "state", "informative", "information_gain")),
     *(f"trials.{name}" for name in ("reason", "opened", "opened_at", "ended", "asked", "measured")),
-    *(f"outcomes.{name}" for name in ("trial", "place", "value", "variance")),
-    *(f"asks.{name}" for name in ("trial", "dropped", "predicted")),
+    *(f"trials.{name}" for name in ("Y", "Yvar", "dropped", "predicted")),
 ]
 
 
@@ -160,7 +159,7 @@ COLUMNS = [
 @pytest.mark.parametrize("column", COLUMNS)
 def test_odd_values(runs, run, column):
     table, name = column.split(".")
-    where = {"run": "1", "trials": "id = 5"}.get(table, "trial = 5")
+    where = {"run": "1", "trials": "id = 5"}[table]
     for number, value in enumerate(ODD):
         run.write_bytes(runs[KINDS[number % 2]].read_bytes())
         with closing(sqlite3.connect(run, isolation_level=None)) as connection:
@@ -178,14 +177,12 @@ def test_odd_values(runs, run, column):
     [
         ("DELETE FROM trials WHERE id = 4", "trial 4"),
         ("DELETE FROM trials WHERE id = 13", "its newest|changes"),
-        ("DELETE FROM outcomes WHERE trial = 4", "trial 4"),
-        (
-            "INSERT INTO outcomes SELECT 13, place, value, variance FROM outcomes WHERE trial = 4",
-            "13",
-        ),
-        ("UPDATE outcomes SET place = place + 7 WHERE trial = 4", "trial 4"),
-        ("UPDATE outcomes SET value = 9e999 WHERE trial = 4", "trial 4"),
-        ("UPDATE outcomes SET value = -1e100 WHERE trial = 4", "trial 4"),
+        ("UPDATE trials SET Y = '[]' WHERE id = 4", "trial 4"),
+        ("UPDATE trials SET Y = '[1.0]' WHERE id = 13", "13"),
+        ("UPDATE trials SET Y = '[1.0, 2.0, 3.0]' WHERE id = 4", "trial 4"),
+        ("UPDATE trials SET Yvar = '[1.0, 2.0, 3.0]' WHERE id = 4", "trial 4"),
+        ("UPDATE trials SET Y = '[Infinity]' WHERE id = 4", "trial 4"),
+        ("UPDATE trials SET Y = '[-1e100]' WHERE id = 4", "trial 4"),
         ("UPDATE trials SET state = 'open' WHERE id = 4", "trial 4"),
         ("UPDATE trials SET opened = 1000 - opened WHERE id < 4", "changes|trial"),
         ("UPDATE trials SET ended = opened - 1 WHERE id = 4", "changes|trial 4"),

@@ -38,7 +38,7 @@ def test_a_run_of_a_server_is_one_of_a_file(url, run, kind):
     assert of_server.to_frame().equals(of_file.to_frame())
     for one, other in zip(of_server.trials, of_file.trials, strict=True):
         assert (one.X, one.Y, one.Yvar) == (other.X, other.Y, other.Yvar)
-    assert of_server.asks.keys() == of_file.asks.keys()
+    assert of_server.predictions.keys() == of_file.predictions.keys()
 
 
 def test_an_empty_database_is_needed(url):

@@ -72,7 +72,7 @@ def test_copies_are_not_recorded(run):
         optimizer.tell(1, 0.25)
     with pytest.raises(ValueError, match="closed"):
         optimizer.ask()
-    assert [trial.Y for trial in read_run(run).trials] == [(0.25,)]
+    assert [trial.Y for trial in read_run(run).trials] == [[0.25]]
 
 
 def test_a_change_that_fails_changes_nothing(run):

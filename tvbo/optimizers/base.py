@@ -24,7 +24,7 @@ from botorch.exceptions.errors import (
 )
 from torch import Generator, Tensor
 
-from tvbo.optimizers.event import Event, Kind, Record, Settings
+from tvbo.optimizers.event import Event, Kind, Settings
 from tvbo.randomness import default_generator, draw_seed, generator_of
 from tvbo.recorded_trial import RecordedTrial, in_order
 from tvbo.spaces import FiniteSpace, InputLayout
@@ -38,6 +38,8 @@ from tvbo.values import Named, Table, column, is_any_nan, shortened
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from tvbo.storage.record import DatabaseRecord
 
 logger = logging.getLogger("tvbo.optimizers")
 
@@ -85,7 +87,7 @@ class Optimizer(ABC):
         BotorchTensorDimensionError: if ``layout`` does not fit the search space or the contexts.
     """
 
-    _record: Record | None = None
+    _record: DatabaseRecord | None = None
     """Where its changes are recorded."""
     _takes_requests: bool = False
     """Whether it can choose a batch, or among some actions."""

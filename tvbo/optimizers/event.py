@@ -1,11 +1,10 @@
-"""Changes of an optimizer, and where they are recorded."""
+"""Changes of an optimizer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from tvbo.trial import Trial
 from tvbo.values import shortened
@@ -78,26 +77,3 @@ class Settings(NamedTuple):
 
     recipe: str
     options: Mapping[str, Any]
-
-
-class Record(Protocol):
-    """Where the changes of an optimizer are recorded, and those of others are read.
-
-    Attributes:
-        url: The file or URL.
-    """
-
-    url: str
-
-    def refresh(self, optimizer: Any) -> None:
-        """Have the optimizer take in what others have changed."""
-
-    def transaction(self, optimizer: Any, events: Sequence[Event]) -> AbstractContextManager[None]:
-        """Return a context manager whose body makes a change, after what others have changed.
-
-        The events that the body adds are on disk when it has ended. If it raises, none is, and the
-        optimizer takes the state of the record before its next call.
-        """
-
-    def close(self) -> None:
-        """Refuse further changes."""

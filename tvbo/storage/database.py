@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sqlite3
@@ -22,6 +23,7 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
+    TypeDecorator,
     create_engine,
     event,
     inspect,
@@ -31,7 +33,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, OperationalError
 from sqlalchemy.pool import NullPool
 
-VERSION = 3
+VERSION = 4
 """Version of the tables."""
 
 MAX_VALUE_BYTES = 2**26
@@ -45,6 +47,18 @@ LOCKED = "55P03"
 
 metadata = MetaData()
 
+
+class Json(TypeDecorator[str]):
+    """A value as text in JSON; text is taken for JSON, and what is read is not parsed here."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: object) -> str:
+        """Return the text of a value."""
+        return value if isinstance(value, str) else json.dumps(value)
+
+
 run_table = Table(
     "run",
     metadata,
@@ -52,8 +66,8 @@ run_table = Table(
     Column("version", Integer, nullable=False),
     Column("tvbo", Text, nullable=False),
     Column("optimizer", Text, nullable=False),
-    Column("settings", Text, nullable=False),
-    Column("labels", Text, nullable=False),
+    Column("settings", Json, nullable=False),
+    Column("labels", Json, nullable=False),
     Column("seed", BigInteger, nullable=False),
     Column("state", Text, nullable=False),
     # The number of changes, by which a process knows whether others have made some.
@@ -75,9 +89,9 @@ trial_table = Table(
     Column("asked", Double),
     Column("measured", Double),
     # The values of action and context by name, for people; X and context are the numbers of models.
-    Column("parameters", Text, nullable=False),
-    Column("X", Text, nullable=False),
-    Column("context", Text),
+    Column("parameters", Json, nullable=False),
+    Column("X", Json, nullable=False),
+    Column("context", Json, nullable=False),
     Column("key", Text, unique=True),
     Column("state", Text, nullable=False),
     Column("informative", Boolean, nullable=False),
@@ -90,25 +104,13 @@ trial_table = Table(
     Column("opened_by", Text, nullable=False),
     Column("ended", BigInteger),
     Column("ended_at", Double),
-)
-
-outcome_table = Table(
-    "outcomes",
-    metadata,
-    Column("trial", Integer, primary_key=True, autoincrement=False),
-    Column("place", Integer, primary_key=True, autoincrement=False),
-    Column("value", Double, nullable=False),
-    Column("variance", Double),
-)
-
-ask_table = Table(
-    "asks",
-    metadata,
-    Column("trial", Integer, primary_key=True, autoincrement=False),
+    # Its outcomes, and the variances of their noise.
+    Column("Y", Json, nullable=False),
+    Column("Yvar", Json, nullable=False),
     # The trials whose observations retention has discarded for it, of each outcome.
-    Column("dropped", Text, nullable=False),
+    Column("dropped", Json, nullable=False),
     # What the model predicted, and by which hyperparameters.
-    Column("predicted", Text, nullable=False),
+    Column("predicted", Json, nullable=False),
 )
 
 
@@ -315,8 +317,9 @@ class Database:
                 is_plain = {*WORD.findall(sql.upper())} <= WORDS
             if not is_plain or len(rows) > limit:
                 raise StorageError(
-                    f"Expected the tables of a run and nothing else. Got {kind} {name!r:.60} in "
-                    f"{self.name}."
+                    f"Expected the tables of a run of version {VERSION} and nothing else. Got "
+                    f"{kind} {name!r:.60} in {self.name}: a run of another version is opened by "
+                    "the tvbo that wrote it."
                 )
 
 

@@ -26,13 +26,11 @@ from tvbo.storage.database import (
     Database,
     StorageError,
     StorageUnavailableError,
-    ask_table,
     make_tables,
-    outcome_table,
     run_table,
     trial_table,
 )
-from tvbo.storage.rows import parsed, read_one, read_rows, without_collector
+from tvbo.storage.rows import RunRows, parsed, read_rows, without_collector
 from tvbo.trial import Trial
 from tvbo.values import shortened
 
@@ -122,8 +120,9 @@ class DatabaseRecord:
         """Restore the optimizer from the rows if these are not as it knows them."""
         changes = connection.execute(select(run_table.c.changes)).scalar_one()
         if changes != self._changes:
-            self._state = restore(connection, self.database.name, optimizer, self._blank)
-            self._changes = changes
+            rows = read_rows(connection, self.database.name)
+            restore(rows, optimizer, self._blank)
+            self._changes, self._state = changes, rows.run["state"]
 
     def _write(
         self,
@@ -134,34 +133,22 @@ class DatabaseRecord:
     ) -> None:
         assert self._changes is not None
         who = f"{_user()} on {platform.node()}, process {os.getpid()}"
-        opened, ended, outcomes, asks = [], [], [], []
+        opened, ended = [], []
         for number, event in enumerate(events, start=self._changes + 1):
             if (trial := event.trial) is None:
                 continue
             if (state := ENDINGS.get(event.kind)) is None:
                 opening = {"opened": number, "opened_at": changed_at, "opened_by": who}
                 opened.append(_row_of(trial, event) | opening)
-                if event.predicted:
-                    dropped = json.dumps(event.dropped if any(event.dropped) else [])
-                    predicted = json.dumps(event.predicted)
-                    asks.append({"trial": trial.id, "dropped": dropped, "predicted": predicted})
                 continue
             ending = {"number": trial.id, "state": state, "reason": event.reason}
             ending |= {"ended": number, "ended_at": changed_at, "measured": event.measured}
-            ended.append(ending)
-            variances = event.Yvar or [None] * len(event.Y)
-            for place, (value, variance) in enumerate(zip(event.Y, variances, strict=True)):
-                outcome = {"trial": trial.id, "place": place}
-                outcomes.append({**outcome, "value": value, "variance": variance})
-        end = update(trial_table).where(trial_table.c.id == bindparam("number"))
-        for statement, values in (
-            (insert(trial_table), opened),
-            (insert(ask_table), asks),
-            (end, ended),
-            (insert(outcome_table), outcomes),
-        ):
-            if values:
-                connection.execute(statement, values)
+            ended.append({**ending, "Y": event.Y, "Yvar": event.Yvar})
+        if opened:
+            connection.execute(insert(trial_table), opened)
+        if ended:
+            is_its = trial_table.c.id == bindparam("number")
+            connection.execute(update(trial_table).where(is_its), ended)
         changed: dict[str, Any] = {"changes": self._changes + len(events), "changed_by": who}
         changed |= {"changed_at": changed_at}
         if (state := json.dumps(optimizer.state_dict())) != self._state:
@@ -198,14 +185,13 @@ def create(optimizer: Optimizer, url: str | Path) -> DatabaseRecord:
             f"{optimizer!r}."
         )
     state = json.dumps(optimizer.state_dict())
-    labels = {"minimize": optimizer.minimize, **optimizer.labels.to_json()}
     run = {
         "id": 1,
         "version": VERSION,
         "tvbo": TVBO_VERSION,
         "optimizer": _name_of(optimizer),
-        "settings": json.dumps(settings_of(optimizer)),
-        "labels": json.dumps(labels),
+        "settings": settings_of(optimizer),
+        "labels": {"minimize": optimizer.minimize, **optimizer.labels.to_json()},
         "seed": optimizer.seed,
         "state": state,
         "changes": 0,
@@ -230,27 +216,26 @@ def open_run(
     database = Database(url, wait)
     with database.transaction() as connection:
         database.check(connection)
-        run = read_one(connection, database.name)
-        blank = _blank_of(run, database.name, like)
+        rows = read_rows(connection, database.name)
+        blank = _blank_of(rows, like)
         if not isinstance(blank, kind):
             raise StorageError(
                 f"Expected a run of a {kind.__name__}. Got {database.name}, of a "
                 f"{type(blank).__name__}: open it by Optimizer.open."
             )
         optimizer = deepcopy(blank)
-        state = restore(connection, database.name, optimizer, blank)
-    return optimizer, DatabaseRecord(database, blank, run["changes"], state)
+    restore(rows, optimizer, blank)
+    return optimizer, DatabaseRecord(database, blank, rows.run["changes"], rows.run["state"])
 
 
 @without_collector()
-def restore(connection: Connection, name: str, optimizer: Optimizer, blank: Optimizer) -> str:
-    """Have an optimizer take over the rows of a run, and return its state as it is written.
+def restore(rows: RunRows, optimizer: Optimizer, blank: Optimizer) -> None:
+    """Have an optimizer take over the rows of a run.
 
     Raises:
         StorageError: if a row is damaged, or the optimizer cannot take it over.
     """
-    rows = read_rows(connection, name)
-    state = parsed(name, "its state", rows.run["state"])
+    state = parsed(rows.name, "its state", rows.run["state"])
     contexts = optimizer.contexts
     expected = optimizer.search_space.dim, None if contexts is None else contexts.dim
     trials = rows.trials
@@ -263,10 +248,9 @@ def restore(connection: Connection, name: str, optimizer: Optimizer, blank: Opti
         optimizer.restore(deepcopy(blank), trials, state)
     except Exception as error:  # Any error: the rows may be forged.
         raise StorageError(
-            f"Expected a run that {type(optimizer).__name__} can take over. Got {name}: "
+            f"Expected a run that {type(optimizer).__name__} can take over. Got {rows.name}: "
             f"{type(error).__name__}: {shortened(error)}"
         ) from error
-    return str(rows.run["state"])
 
 
 def settings_of(optimizer: Optimizer) -> dict[str, Any]:
@@ -282,13 +266,13 @@ def settings_of(optimizer: Optimizer) -> dict[str, Any]:
     return {"recipe": recipe, "options": options}
 
 
-def _blank_of(run: Mapping[str, Any], name: str, like: Optimizer | None) -> Optimizer:
+def _blank_of(rows: RunRows, like: Optimizer | None) -> Optimizer:
     """Return the optimizer of a run, without trials.
 
     Raises:
         StorageError: if it cannot be built, or the one that is given has other settings.
     """
-    settings = parsed(name, "its settings", run["settings"])
+    run, settings = rows.run, rows.run["settings"]
     if like is not None:
         given = {"optimizer": _name_of(like), "seed": like.seed, "settings": settings_of(like)}
         recorded = {"optimizer": run["optimizer"], "seed": run["seed"], "settings": settings}
@@ -296,8 +280,9 @@ def _blank_of(run: Mapping[str, Any], name: str, like: Optimizer | None) -> Opti
         if (other := _difference(recorded, json.loads(json.dumps(given)))) is not None:
             place, one, two = other
             raise StorageError(
-                f"Expected a run of this problem and these settings. Got {name}, which differs in "
-                f"{place}: it has {shortened(repr(one))}, where {shortened(repr(two))} was given."
+                f"Expected a run of this problem and these settings. Got {rows.name}, which "
+                f"differs in {place}: it has {shortened(repr(one))}, where "
+                f"{shortened(repr(two))} was given."
             )
         if like.num_trials > 0:
             raise StorageError(f"Expected like= to have no trials. Got {like!r}.")
@@ -313,7 +298,7 @@ def _blank_of(run: Mapping[str, Any], name: str, like: Optimizer | None) -> Opti
         return built
     except Exception as error:  # Any error: the settings may be forged.
         raise StorageError(
-            f"Expected a run whose settings are data. Got {name}: {shortened(error)}. Give an "
+            f"Expected a run whose settings are data. Got {rows.name}: {shortened(error)}. Give an "
             "optimizer with the run's settings, like=."
         ) from error
 
@@ -343,15 +328,19 @@ def _row_of(trial: Trial, event: Event) -> dict[str, Any]:
         "nanoseconds": getattr(trial.t, "nanoseconds", None),
         "asked": event.asked,
         "measured": None,
-        "parameters": json.dumps(named),
-        "X": json.dumps(trial.X.flatten().tolist()),
-        "context": None if context is None else json.dumps(context.flatten().tolist()),
+        "parameters": named,
+        "X": trial.X.flatten().tolist(),
+        "context": None if context is None else context.flatten().tolist(),
         "key": trial.key,
         "state": "skipped" if trial.skipped else "open",
         "informative": trial.informative,
         "information_gain": trial.information_gain,
         "reason": event.reason if trial.skipped else "",
         "rejection": event.reason,
+        "Y": [],
+        "Yvar": [],
+        "dropped": event.dropped if any(event.dropped) else [],
+        "predicted": event.predicted,
     }
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gc
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from itertools import repeat
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,14 +19,7 @@ from zoneinfo import ZoneInfo
 from sqlalchemy import Column, Connection, select
 
 from tvbo.recorded_trial import RecordedTrial
-from tvbo.storage.database import (
-    Database,
-    StorageError,
-    ask_table,
-    outcome_table,
-    run_table,
-    trial_table,
-)
+from tvbo.storage.database import Database, Json, StorageError, run_table, trial_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,18 +57,16 @@ class RunRows:
         name: What the run is called.
         run: Its settings and state, by column.
         trials: Its trials, oldest first.
-        asks: What was predicted at each ask, by the number of its trial.
     """
 
     name: str
     run: Mapping[str, Any]
     trials: Sequence[RecordedTrial]
-    asks: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
 
-    @cached_property
+    @property
     def labels(self) -> Mapping[str, Any]:
         """Names of the outcomes and the unit of time."""
-        labels: Mapping[str, Any] = parse_json(self.run["labels"])
+        labels: Mapping[str, Any] = self.run["labels"]
         return labels
 
     @cached_property
@@ -84,15 +77,13 @@ class RunRows:
             StorageError: if one is damaged.
         """
         found = {}
-        for number, ask in self.asks.items():
-            is_good = isinstance(ask, dict)
-            if is_good and "mean" in ask:
-                found[number] = ask
+        for trial in self.trials:
+            if "mean" in (ask := trial.predicted):
+                found[trial.id] = ask
                 is_good = all(isinstance(ask.get(n), kind) for n, kind in PREDICTED.items())
-                lengths = 0, len(self.trials[number - 1].X)
-                is_good = is_good and _are_numbers(ask["best"]) and len(ask["best"]) in lengths
-            if not is_good:
-                raise damaged(self.name, f"the ask of trial {number}")
+                lengths = 0, len(trial.X)
+                if not (is_good and _are_numbers(ask["best"]) and len(ask["best"]) in lengths):
+                    raise damaged(self.name, f"the ask of trial {trial.id}")
         return found
 
     @property
@@ -163,25 +154,6 @@ class RunRows:
         return frame.astype(numbers)
 
 
-def read_run(url: str | Path, wait: float = 60.0) -> RunRows:
-    """Read the rows of a run; no model is made, and nothing is changed.
-
-    Args:
-        url: The file, or the URL of a database.
-        wait: Seconds to wait while the database is away.
-
-    Raises:
-        StorageError: if there is no run, or one that is damaged or of another version.
-    """
-    database = Database(url, wait)
-    with without_collector(), database.transaction() as connection:
-        database.check(connection)
-        rows = read_rows(connection, database.name)
-        asks = columns_of(connection, rows.name, ask_table.c.trial, ask_table.c.predicted)
-    predicted = parse_all(rows.name, "the ask of trial", *asks.values())
-    return replace(rows, asks=dict(zip(asks["trial"], predicted, strict=True)))
-
-
 @contextmanager
 def without_collector() -> Iterator[None]:
     """Have the body make many objects without a search for cycles, which takes most of the time."""
@@ -194,18 +166,38 @@ def without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def read_one(connection: Connection, name: str) -> dict[str, Any]:
-    """Return the row of a run by column.
+def read_run(url: str | Path, wait: float = 60.0) -> RunRows:
+    """Read the rows of a run; no model is made, and nothing is changed.
+
+    Args:
+        url: The file, or the URL of a database.
+        wait: Seconds to wait while the database is away.
 
     Raises:
-        StorageError: if its labels or times are damaged.
+        StorageError: if there is no run, or one that is damaged or of another version.
     """
-    run = {
-        column: values[0] for column, values in columns_of(connection, name, *run_table.c).items()
-    }
-    labels = parsed(name, "its labels", run["labels"])
+    database = Database(url, wait)
+    with database.transaction() as connection:
+        database.check(connection)
+        return read_rows(connection, database.name, *trial_table.c)
+
+
+@without_collector()
+def read_rows(connection: Connection, name: str, *columns: Column[Any]) -> RunRows:
+    """Return the rows of a run.
+
+    Args:
+        connection: A transaction.
+        name: What the run is called.
+        *columns: Those of its trials; default all but what was predicted.
+
+    Raises:
+        StorageError: naming what is damaged, or the first trial that is damaged or lost.
+    """
+    columns_of_run = read_columns(connection, name, *run_table.c)
+    run = {column: value for column, [value] in columns_of_run.items()}
     try:
-        names, time = labels["outcomes"], labels["time"]
+        names, time = run["labels"]["outcomes"], run["labels"]["time"]
         are_texts = all(isinstance(each, str) for each in names)
         if time is not None and time["zone"] is not None:
             ZoneInfo(time["zone"])
@@ -215,43 +207,15 @@ def read_one(connection: Connection, name: str) -> dict[str, Any]:
         raise damaged(name, "its names of outcomes")
     if not all(0 <= run[each] <= LAST_SECOND for each in ("begun_at", "changed_at")):
         raise damaged(name, "the time of a change")
-    return run
-
-
-def read_rows(connection: Connection, name: str) -> RunRows:
-    """Return the rows of a run, without what was predicted.
-
-    Args:
-        connection: A transaction.
-        name: What the run is called.
-
-    Raises:
-        StorageError: naming the first trial that is damaged or lost.
-    """
-    run = read_one(connection, name)
-    labels = parse_json(run["labels"])
-    columns = columns_of(connection, name, *trial_table.c)
-    numbers = columns["id"]
-    for expected, number in enumerate(numbers, start=1):
+    found = read_columns(connection, name, *(columns or [*trial_table.c][:-1]))
+    for expected, number in enumerate(found["id"], start=1):
         if number != expected:
             raise StorageError(f"Expected trial {expected} in {name}. Got none: it is lost.")
-    for what in ("parameters", "X", "context"):
-        texts = ["null" if text is None else text for text in columns[what]]
-        columns[what] = parse_all(name, f"{what} of trial", numbers, texts)
-    told = [n for n, state in zip(numbers, columns["state"], strict=True) if state == "told"]
-    outcomes = _read_outcomes(connection, name, told, len(labels["outcomes"]) or 1)
-    asks = columns_of(connection, name, ask_table.c.trial, ask_table.c.dropped)
-    dropped = dict(
-        zip(asks["trial"], parse_all(name, "the ask of trial", *asks.values()), strict=True)
-    )
-    trials = [
-        RecordedTrial._make([*row, *outcomes.get(row[0], ((), ())), dropped.get(row[0], ())])
-        for row in zip(*columns.values(), strict=True)
-    ]
+    trials = [RecordedTrial(*row) for row in zip(*found.values(), strict=True)]
     for trial in trials:
-        if not _is_whole(trial, labels["time"] is not None):
+        if not _is_whole(trial, time is not None, len(names) or 1):
             raise damaged(name, f"trial {trial.id}")
-    changes = [*columns["opened"], *(each for each in columns["ended"] if each is not None)]
+    changes = [*found["opened"], *(each for each in found["ended"] if each is not None)]
     if max(changes, default=0) != run["changes"] or len({*changes}) < len(changes):
         raise StorageError(
             f"Expected the changes of a run, each once. Got {name}, with {run['changes']} changes, "
@@ -260,29 +224,7 @@ def read_rows(connection: Connection, name: str) -> RunRows:
     return RunRows(name, run, trials)
 
 
-def _read_outcomes(
-    connection: Connection, name: str, told: Sequence[int], size: int
-) -> dict[int, tuple[Sequence[float], Sequence[float]]]:
-    """Return the outcomes of trials, so many of each, and their variances, by its number.
-
-    Raises:
-        StorageError: naming a trial that should have others.
-    """
-    numbers, places, values, variances = columns_of(connection, name, *outcome_table.c).values()
-    given = [*zip(numbers, places, strict=True)]
-    expected = [(number, place) for number in told for place in range(size)]
-    if given != expected:
-        raise damaged(name, f"the outcomes of trial {min({*given} ^ {*expected})[0]}")
-    for number, value, variance in zip(numbers, values, variances, strict=True):
-        if not abs(value) <= MAX_OUTCOME or not (variance is None or isfinite(variance)):
-            raise damaged(name, f"the outcomes of trial {number}")
-    Y, Yvar = (zip(*[iter(column)] * size, strict=True) for column in (values, variances))
-    # Outcomes of a trial have variances, all or none.
-    known = ((y, () if None in noise else noise) for y, noise in zip(Y, Yvar, strict=True))
-    return dict(zip(told, known, strict=True))
-
-
-def _is_whole(trial: RecordedTrial, has_stamps: bool) -> bool:
+def _is_whole(trial: RecordedTrial, has_stamps: bool, num_outcomes: int) -> bool:
     """Return whether the values of a trial go together."""
     return (
         trial.state in STATES
@@ -291,44 +233,53 @@ def _is_whole(trial: RecordedTrial, has_stamps: bool) -> bool:
         and (trial.asked is not None) is (trial.round is not None)
         and all(t is None or isfinite(t) for t in (trial.t, trial.asked, trial.measured))
         and isinstance(trial.parameters, dict)
+        and isinstance(trial.predicted, Mapping)
         and _are_numbers(trial.X)
         and (trial.context is None or _are_numbers(trial.context))
+        and _are_numbers(trial.Y, MAX_OUTCOME)
+        and len(trial.Y) == num_outcomes * (trial.state == "told")
+        and (trial.Yvar == [] or (_are_numbers(trial.Yvar) and len(trial.Yvar) == len(trial.Y)))
     )
 
 
-def columns_of(connection: Connection, name: str, *columns: Column[Any]) -> dict[str, list[Any]]:
-    """Return columns of a table, in the order of its primary key.
+def read_columns(
+    connection: Connection, name: str, *columns: Column[Any]
+) -> dict[str, Sequence[Any]]:
+    """Return columns of a table by name, the first of which numbers its rows, in their order.
 
     Raises:
-        StorageError: naming a column that holds a value of another type.
+        StorageError: naming a column that holds a value of another type, or what is no JSON.
     """
-    order = columns[0].table.primary_key
-    rows = connection.execute(select(*columns).order_by(*order)).all()
-    values = [list(each) for each in zip(*rows, strict=True)] or [[] for _ in columns]
-    found = dict(zip([column.name for column in columns], values, strict=True))
-    for column in columns:
-        kinds = {column.type.python_type, type(None) if column.nullable else object}
-        if other := {*map(type, found[column.name])} - kinds:
-            place = f"the column {column.name} of {column.table.name}"
-            raise damaged(name, f"{place}, which holds a {other.pop().__name__}")
+    rows = connection.execute(select(*columns).order_by(columns[0])).all()
+    found: dict[str, Any] = {}
+    for column, values in zip(columns, [*zip(*rows, strict=True)] or repeat(()), strict=False):
+        is_json = isinstance(column.type, Json)
+        kinds = {str if is_json else column.type.python_type}
+        kinds |= {type(None)} if column.nullable else set()
+        if other := {*map(type, values)} - kinds:
+            where = f"the column {column.name} of {column.table.name}"
+            raise damaged(name, f"{where}, which holds a {other.pop().__name__}")
+        if is_json:
+            what = f"{column.name} of {column.table.name.removesuffix('s')}"
+            found[column.name] = _parse_all(name, what, found["id"], values)
+        else:
+            found[column.name] = values
     return found
+
+
+def _parse_all(name: str, what: str, numbers: Sequence[int], texts: Sequence[str]) -> list[Any]:
+    """Return what texts say in JSON, of rows with numbers."""
+    with suppress(ValueError, RecursionError):
+        # Far faster than one after another, which is to name the first that cannot be read.
+        together: list[Any] = json.loads(f"[{','.join(texts)}]")
+        if len(together) == len(texts):
+            return together
+    return [parsed(name, f"{what} {each}", text) for each, text in zip(numbers, texts, strict=True)]
 
 
 def damaged(name: str, what: str) -> StorageError:
     """Return the error for a run that is damaged in some place."""
     return StorageError(f"Expected a whole run. Got {name}, damaged in {what}.")
-
-
-def parse_json(text: Any) -> Any:
-    """Return what a text says in JSON.
-
-    Raises:
-        ValueError: if the text is not JSON, or is nested too deeply.
-    """
-    try:
-        return json.loads(text)
-    except (TypeError, RecursionError) as error:
-        raise ValueError(f"no JSON: {error}") from error
 
 
 def parsed(name: str, what: str, text: Any) -> Any:
@@ -338,28 +289,13 @@ def parsed(name: str, what: str, text: Any) -> Any:
         StorageError: naming what cannot be read.
     """
     try:
-        return parse_json(text)
-    except ValueError as error:
+        return json.loads(text)
+    except (TypeError, ValueError, RecursionError) as error:
         raise damaged(name, f"{what}: {error}") from error
 
 
-def parse_all(name: str, what: str, numbers: Sequence[int], texts: Sequence[str]) -> list[Any]:
-    """Return what texts say in JSON, each of a trial.
-
-    Raises:
-        StorageError: naming the first that cannot be read.
-    """
-    try:
-        together: list[Any] = parse_json(f"[{','.join(texts)}]")
-        if len(together) == len(texts):
-            return together
-    except ValueError:
-        pass
-    return [parsed(name, f"{what} {each}", text) for each, text in zip(numbers, texts, strict=True)]
-
-
-def _are_numbers(values: Any) -> bool:
-    """Return whether it is a list of finite numbers."""
+def _are_numbers(values: Any, largest: float = sys.float_info.max) -> bool:
+    """Return whether it is a list of finite numbers, none of which is larger."""
     return isinstance(values, list) and all(
-        type(each) in (float, int) and isfinite(each) for each in values
+        type(each) in (float, int) and abs(each) <= largest for each in values
     )
