@@ -29,17 +29,6 @@ def test_gain_is_the_difference_of_two_entropies():
     assert gain == pytest.approx(entropies[0] - entropies[1], rel=1e-14)
 
 
-def test_standardized_outcomes_are_standard_normal(generator):
-    """Function values and noise drawn as predicted: mean and variance within 4 standard errors."""
-    n = 40_000
-    draws = torch.randn(2, n, generator=generator, dtype=torch.float64)
-    outcomes = 1.0 + 2.0**0.5 * draws[0] + 0.5**0.5 * draws[1]
-    told = prediction()
-    residuals = torch.tensor([told.standardized(y) for y in outcomes.tolist()])
-    assert abs(residuals.mean().item()) < 4 / n**0.5
-    assert abs(residuals.var().item() - 1) < 4 * (2 / n) ** 0.5
-
-
 def test_the_base_class_keeps_and_admits_all():
     policy = Retention()
     X = torch.rand(4, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

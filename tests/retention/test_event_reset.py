@@ -20,8 +20,8 @@ from tvbo.test_functions.drifting_gp import unit_grid
 NOISE = 0.01
 
 
-def predicted(t, variance=0.0, noise_variance=1.0, trial_id=0):
-    return Prediction(float(t), 0.0, variance, noise_variance, trial_id)
+def predicted(t, variance=0.0, noise_variance=1.0, trial_id=None):
+    return Prediction(float(t), 0.0, variance, noise_variance, trial_id or t)
 
 
 def tell(policy, outcomes, start=1):
@@ -170,10 +170,10 @@ def test_of_trials_open_together_at_one_time_the_first_told_counts():
 
 def test_an_outcome_that_was_certain():
     policy = EventReset()
-    certain = Prediction(t=1.0, mean=0.3, variance=0.0, noise_variance=0.0)
+    certain = Prediction(t=1.0, mean=0.3, variance=0.0, noise_variance=0.0, trial_id=1)
     policy.observe_outcome(certain, 0.1 + 0.2)
     assert policy.statistic == 0
-    policy.observe_outcome(replace(certain, t=2.0), 0.3001)
+    policy.observe_outcome(replace(certain, t=2.0, trial_id=2), 0.3001)
     assert policy.statistic == 4
 
 
@@ -218,7 +218,8 @@ def test_with_a_right_model_outcomes_are_outside_as_often_as_stated():
         mean, variance = posterior.mean.flatten().tolist(), posterior.variance.flatten().tolist()
         for i, policy in enumerate(policies):
             before = policy.statistic
-            policy.observe_outcome(Prediction(t, mean[i], variance[i], NOISE), Y[i].item())
+            prediction = Prediction(t, mean[i], variance[i], NOISE, t)
+            policy.observe_outcome(prediction, Y[i].item())
             outside += policy.statistic > before
         model.observe(rows, Y.reshape(100, 1, 1))
     assert abs(outside / 4000 - 0.05) < 3 * math.sqrt(0.05 * 0.95 / 4000)
@@ -235,7 +236,7 @@ def test_a_jump_is_found_by_hand():
         sign = 1.0 if t <= 30 else -1.0
         Y = sign * (1 + torch.sin(6 * x)) + 0.1 * torch.randn((), generator=draw).double()
         posterior = model.posterior(row)
-        prediction = Prediction(t, posterior.mean.item(), posterior.variance.item(), NOISE)
+        prediction = Prediction(t, posterior.mean.item(), posterior.variance.item(), NOISE, t)
         policy.observe_outcome(prediction, Y.item())
         if policy.alarms:
             break

@@ -9,7 +9,7 @@ from reference import dense_gp, rbf
 from tvbo import recipes
 from tvbo.models import EnsembleGP, StreamingGP
 from tvbo.retention import SlidingWindow
-from tvbo.retention.size_limit import SizeLimit, marginal_information
+from tvbo.retention.size_limit import MarginalInformation, SizeLimit
 from tvbo.spaces.observations import Observations
 
 RATE = 0.05
@@ -62,7 +62,7 @@ def by_refits(observations, rate=RATE, t=NOW, contexts=None):
 def test_information_is_that_of_refits(generator, rate, own_noise):
     observations = observed(14, generator, own_noise)
     expected = by_refits(observations, rate)
-    told = marginal_information(model_of(observations, rate), observations, NOW)
+    told = MarginalInformation(model_of(observations, rate), observations, NOW).information()
     torch.testing.assert_close(told, expected, rtol=0, atol=1e-8)
 
 
@@ -70,7 +70,7 @@ def test_with_contexts_it_is_about_those_of_the_newest_observations(generator):
     observations = observed(18, generator)
     newest = observations.X[observations.X[:, -1].argsort()[-10:], 1].unique()
     assert 1 < len(newest) < len(observations.X[:, 1].unique()) + 1
-    told = marginal_information(model_of(observations), observations, NOW, (1,))
+    told = MarginalInformation(model_of(observations), observations, NOW, (1,)).information()
     expected = by_refits(observations, contexts=newest)
     torch.testing.assert_close(told, expected, rtol=0, atol=1e-8)
     # Those without the least of it stay.
@@ -84,7 +84,7 @@ def test_without_drift_it_is_the_entropy_that_admits_a_point(generator):
     """1/2 log(1 + variance without it / noise), at any time."""
     observations = observed(12, generator)
     model = model_of(observations, rate=0.0)
-    for i, told in enumerate(marginal_information(model, observations, NOW).tolist()):
+    for i, told in enumerate(MarginalInformation(model, observations, NOW).information().tolist()):
         others = torch.arange(12) != i
         with torch.no_grad():
             without = dense(observations[others], 0.0).posterior(observations.X[i : i + 1])
@@ -96,13 +96,14 @@ def test_the_same_from_each_model(generator):
     streaming = StreamingGP(CHOICES, rbf(), RATE, NOISE)
     incremental = EnsembleGP.from_model(dense(observations[:0]), NOISE)
     told = [
-        marginal_information(model, observations, NOW)
+        MarginalInformation(model, observations, NOW).information()
         for model in (model_of(observations), streaming, incremental)
     ]
     torch.testing.assert_close(told[1], told[0], rtol=0, atol=1e-8)
     torch.testing.assert_close(told[2], told[0], rtol=0, atol=1e-8)
     plain = Observations(observations.X, observations.Y)
-    told = [marginal_information(m, plain, NOW) for m in (model_of(plain), streaming, incremental)]
+    models = model_of(plain), streaming, incremental
+    told = [MarginalInformation(model, plain, NOW).information() for model in models]
     torch.testing.assert_close(told[1], told[0], rtol=0, atol=1e-8)
     torch.testing.assert_close(told[2], told[0], rtol=0, atol=1e-8)
 
@@ -130,7 +131,7 @@ def test_of_near_duplicates_one_stays():
     """Each of the two tells the least, but the other one of them does not once it is alone."""
     observations = rows([0.2, 0.0, 5], [0.2, 0.02, 5], [0.2, 0.4, 5], [0.8, 0.4, 5], [0.2, 0.8, 5])
     model = model_of(observations, rate=0.0)
-    told = marginal_information(model, observations, NOW)
+    told = MarginalInformation(model, observations, NOW).information()
     assert set(told.argsort()[:2].tolist()) == {0, 1}
     kept = SizeLimit(3, slack=0.0).keep(observations, model, NOW)
     assert kept[:2].sum() == 1

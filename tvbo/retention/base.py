@@ -25,7 +25,7 @@ class Prediction:
         mean: Posterior mean :math:`\mu` of the function there.
         variance: Posterior variance :math:`\sigma_D^2` of the function, without noise.
         noise_variance: Variance :math:`\sigma^2` of the noise in an outcome.
-        trial_id: Id of the trial, which distinguishes trials of the same time.
+        trial_id: Id of the trial, in the order of choosing.
     """
 
     t: float
@@ -44,16 +44,6 @@ class Prediction:
         if self.noise_variance == 0:
             return math.inf if self.variance > 0 else 0.0
         return 0.5 * math.log1p(self.variance / self.noise_variance)
-
-    def standardized(self, Y: float) -> float:
-        r"""Return :math:`(y - \mu) / \sqrt{\sigma_D^2 + \sigma^2}`.
-
-        It is standard normal if the model is right.
-
-        Raises:
-            ZeroDivisionError: if both variances are 0.
-        """
-        return (Y - self.mean) / math.sqrt(self.variance + self.noise_variance)
 
 
 @dataclass(frozen=True)

@@ -111,9 +111,8 @@ class EventReset(Admission):
         self._limit = NormalDist().inv_cdf(0.5 + 0.5 * band)
         # Time of the first outcome since the statistic last was 0.
         self._rise_began: float = math.inf
-        # The newest action chosen, and the newest one when an outcome was last counted.
-        self._newest: tuple[float, int] = (-math.inf, 0)
-        self._ignored_until: tuple[float, int] = (-math.inf, 0)
+        # Trial of the newest action chosen, and of that when an outcome was last counted.
+        self._newest = self._ignored_until = 0
 
     def detection_delay(self, probability: float = 0.95) -> int:
         """Return the number of counted outcomes within which a change is detected.
@@ -146,14 +145,14 @@ class EventReset(Admission):
 
     def admit(self, prediction: Prediction, num_held: int) -> Rejection | None:
         """Admit every outcome, and record the action as the newest one chosen."""
-        self._newest = max(self._newest, _order(prediction))
+        self._newest = prediction.trial_id
         return None
 
     def observe_outcome(self, prediction: Prediction, Y: float) -> None:
         """Update the statistic; raise an alarm if it reaches the threshold."""
-        if _order(prediction) <= self._ignored_until:
+        if prediction.trial_id <= self._ignored_until:
             return
-        self._ignored_until = max(self._newest, _order(prediction))
+        self._ignored_until = max(self._newest, prediction.trial_id)
         if self.statistic == 0:
             self._rise_began = prediction.t
         # Where the predictive variance is 0, the band has no width but for rounding.
@@ -173,20 +172,13 @@ class EventReset(Admission):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over what :meth:`state_dict` returned."""
         for name in LEARNED:
-            value = state[name]
-            is_order = name in ("_newest", "_ignored_until")
-            setattr(self, name, tuple(value) if is_order else value)
+            setattr(self, name, state[name])
 
     def __repr__(self) -> str:
         return (
             f"EventReset(false_alarm_rate={self.false_alarm_rate:.3g}, band={self.band}, "
             f"outside={self.outside})"
         )
-
-
-def _order(prediction: Prediction) -> tuple[float, int]:
-    """Return a key that sorts actions in the order in which they were chosen."""
-    return prediction.t, prediction.trial_id
 
 
 def cusum_step(probability: float, changed: float) -> int:

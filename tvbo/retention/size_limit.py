@@ -34,7 +34,7 @@ class SizeLimit(Retention):
     r"""Keep at most ``limit`` observations, the most informative ones about the present.
 
     Where a round begins with more than ``limit`` observations, the one with the smallest
-    :func:`marginal_information` is dropped, the information of the others is computed without it,
+    :class:`MarginalInformation` is dropped, the information of the others is computed without it,
     and so on, one at a time: of two near-duplicates only the first has little information. Of
     observations that differ by 1e-5 nats at most, the oldest is dropped. Outcomes observed during a
     round are counted when the next one begins.
@@ -87,7 +87,7 @@ class SizeLimit(Retention):
         if model is None:
             kept[oldest_first[:excess]] = False
             return kept
-        held = _HeldObservations(model, observations, t, self.context_columns)
+        held = MarginalInformation(model, observations, t, self.context_columns)
         for _ in range(excess):
             information = held.information().masked_fill(~kept, math.inf)[oldest_first]
             is_tied = information <= information.min() + TIED
@@ -97,10 +97,8 @@ class SizeLimit(Retention):
         return kept
 
 
-def marginal_information(
-    model: Model, observations: Observations, t: float, context_columns: Sequence[int] = ()
-) -> Tensor:
-    r"""Return the information of each observation about the present, given all others.
+class MarginalInformation:
+    r"""The information of each observation about the present, given all others.
 
     It is about the function at the observation's own action now:
 
@@ -119,30 +117,21 @@ def marginal_information(
     Args:
         model: As of :class:`SizeLimit`, without a batch. Its prior is used, not its data.
         observations: Rows ``[action | context | time]``, with their own noise variances, or that
-            of the model.
+            of the model; one or more.
         t: The present time.
         context_columns: As of :class:`SizeLimit`.
-
-    Returns:
-        Information in nats, ``n``.
 
     Raises:
         UnsupportedError: if the model is of another class, or has a batch.
         InputDataError: if the covariance of the observations is not positive semi-definite.
     """
-    if len(observations) == 0:
-        return observations.X.new_zeros(0)
-    return _HeldObservations(model, observations, t, context_columns).information()
-
-
-class _HeldObservations:
-    """Held observations and their information about the present.
-
-    Dropped observations remain as rows without meaning.
-    """
 
     def __init__(
-        self, model: Model, observations: Observations, t: float, context_columns: Sequence[int]
+        self,
+        model: Model,
+        observations: Observations,
+        t: float,
+        context_columns: Sequence[int] = (),
     ):
         if not isinstance(model, OneOutputModel) or model.batch_shape:
             raise UnsupportedError(
@@ -181,7 +170,7 @@ class _HeldObservations:
         self.variance = prior - V.square().sum(dim=0).view(prior.shape)
 
     def information(self) -> Tensor:
-        """Return the information of each observation in nats, ``n``."""
+        """Return it in nats, ``n``; those of dropped observations mean nothing."""
         own_weight = self.weights.diagonal(dim1=0, dim2=2)
         # Up to rounding, the variance of an outcome given the others is at most its own.
         own_precision = torch.maximum(self.precision.diagonal(), 1 / self.total)
