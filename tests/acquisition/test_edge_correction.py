@@ -7,9 +7,6 @@ import numpy as np
 import pytest
 import torch
 from botorch.acquisition import AcquisitionFunction
-from botorch.acquisition.objective import (
-    ScalarizedPosteriorTransform,
-)
 from botorch.utils.sampling import draw_sobol_samples
 from gpytorch.kernels import MaternKernel
 from torch import Generator
@@ -109,20 +106,6 @@ def test_value_and_gradient():
     torch.testing.assert_close(corrected(X), expected, rtol=1e-9, atol=1e-9)
     inside = rows([[0.1, -1.9], [0.5, 1.0], [0.9, 2.0]]).requires_grad_()
     assert torch.autograd.gradcheck(corrected, (inside,), rtol=1e-5, atol=1e-7)
-
-
-@pytest.mark.parametrize(("weight", "offset"), [(-1.0, 0.0), (-0.3, 2.0), (4.0, -1.0)])
-def test_a_weight_and_an_offset_of_the_outcome(weight, offset):
-    model = make_model([[0.2, 0.6], [1.5, 0.1]])
-    transform = ScalarizedPosteriorTransform(torch.tensor([weight]).double(), offset)
-    given = {"beta": 4.0, "search_space": Box(BOUNDS)}
-    corrected = EdgeCorrectedUCB(model, **given, posterior_transform=transform)
-    X = rows([[0.1, -1.9], [0.5, 1.0], [0.9, 2.0]]).requires_grad_()
-    posterior = model.posterior(X, posterior_transform=transform)
-    deviation = (share_inside(corrected, X) * posterior.variance.flatten()).sqrt()
-    expected = posterior.mean.flatten() + 2 * deviation
-    torch.testing.assert_close(corrected(X), expected, rtol=1e-9, atol=1e-9)
-    assert torch.autograd.gradcheck(corrected, (X,), rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize("beta", [1.0, 4.0])

@@ -5,14 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 import torch
 from botorch.acquisition import AcquisitionFunction, UpperConfidenceBound
 from botorch.acquisition.analytic import AnalyticAcquisitionFunction
-from botorch.acquisition.objective import PosteriorTransform, ScalarizedPosteriorTransform
-from botorch.exceptions.errors import UnsupportedError
 from botorch.models.model import Model
 from botorch.utils.transforms import t_batch_mode_transform
 from scipy.special import erf
@@ -227,35 +224,11 @@ class EdgeCorrectedUCB(AnalyticAcquisitionFunction):
         model: The model.
         beta: β.
         search_space: The box, or a set with integers and categories; None for no correction.
-        posterior_transform: A weight and an offset of the outcome, such as the weight -1 of one to
-            be minimized; None leaves it as it is.
-
-    Raises:
-        UnsupportedError: if ``posterior_transform`` is not a ``ScalarizedPosteriorTransform`` of
-            one outcome.
     """
 
-    def __init__(
-        self,
-        model: EnsembleGP,
-        beta: float,
-        search_space: SearchSpace | None,
-        posterior_transform: PosteriorTransform | None = None,
-    ):
-        super().__init__(model, posterior_transform=posterior_transform)
+    def __init__(self, model: EnsembleGP, beta: float, search_space: SearchSpace | None):
+        super().__init__(model)
         self.beta = beta
-        self._weight, self._offset = 1.0, 0.0
-        if posterior_transform is not None:
-            if not isinstance(posterior_transform, ScalarizedPosteriorTransform):
-                raise UnsupportedError(
-                    f"Expected a ScalarizedPosteriorTransform or None. Got {posterior_transform}."
-                )
-            weights = cast(Tensor, posterior_transform.weights)
-            if len(weights) > 1:
-                raise UnsupportedError(
-                    f"Expected the weight of one outcome. Got {weights.tolist()}."
-                )
-            self._weight, self._offset = weights.item(), float(posterior_transform.offset)
         self._moments = model.moments()
         self.share = None if search_space is None else ShareInside(model, search_space)
 
@@ -278,16 +251,14 @@ class EdgeCorrectedUCB(AnalyticAcquisitionFunction):
         share, from_share = np.ones((1, len(X))), None
         if self.share is not None:
             share, from_share = self.share.evaluate(X, with_gradients)
-        # The weight's square of the variance.
-        bonus = abs(self._weight) * np.sqrt(self.beta * share[0] * variance)
-        values = self._weight * mean + self._offset + bonus
+        bonus = np.sqrt(self.beta * share[0] * variance)
         if from_moments is None:
-            return values[None], None
+            return (mean + bonus)[None], None
 
         def pullback(by_values: Array) -> Array:
             by_logarithm = 0.5 * bonus * by_values
-            by_moments = np.concatenate([self._weight * by_values, by_logarithm / variance])
+            by_moments = np.concatenate([by_values, by_logarithm / variance])
             gradient = from_moments(by_moments)
             return gradient if from_share is None else gradient + from_share(by_logarithm / share)
 
-        return values[None], pullback
+        return (mean + bonus)[None], pullback
