@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from gpytorch.kernels import RBFKernel
@@ -20,9 +21,7 @@ from tvbo.logs.blocks import BlockLikelihood
 from tvbo.logs.dataset import DriftLog, panel_rows
 from tvbo.logs.likelihood import LogLikelihood
 from tvbo.optimizers import GPOptimizer, OutcomeModel
-from tvbo.optimizers.posterior_state import PosteriorState
 from tvbo.spaces import FiniteSpace, InputLayout
-from tvbo.spaces.observations import Observations
 from tvbo.test_functions.drifting_gp import unit_grid
 
 ROUNDS = (200, 400, 800, 1200)
@@ -46,13 +45,13 @@ def median_seconds(
     return sorted(times)[REPEATS // 2]
 
 
-class RefactoredState(PosteriorState):
-    """A posterior whose factor is computed from all observations in each round."""
+class Refactored(OutcomeModel):
+    """A model whose factor is computed from all observations in each round."""
 
-    def update(self, observations: Observations, num_told: int, generator: torch.Generator) -> None:
+    def condition(self, *args: Any, **options: Any) -> None:
         """Forget the factor."""
         self.restart()
-        super().update(observations, num_told, generator)
+        super().condition(*args, **options)
 
 
 def optimizers() -> dict[str, GPOptimizer]:
@@ -67,7 +66,7 @@ def optimizers() -> dict[str, GPOptimizer]:
     fitter = ModelFitter(InputLayout(search_space.dim), search_space.bounds, **given)
     return {
         "streaming": recipes.tv_gp_ucb(choices=choices, **given),
-        "dense": GPOptimizer(search_space, [OutcomeModel(RefactoredState(fitter))], UCB(LogBeta())),
+        "dense": GPOptimizer(search_space, [Refactored(fitter)], UCB(LogBeta())),
     }
 
 

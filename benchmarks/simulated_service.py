@@ -152,7 +152,8 @@ class Method:
             return made["revenue"]
         goals = Goals.of(["revenue"], {"latency": (None, service.limit)})
         first, second = made.values()
-        latency = OutcomeModel(second.posterior_state, second.retention, is_objective=False)
+        (model,) = second.outcome_models
+        latency = OutcomeModel(model.fitter, model.retention, False, model.choices)
         return GPOptimizer(
             first.search_space,
             [*first.outcome_models, latency],

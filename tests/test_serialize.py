@@ -256,7 +256,9 @@ def test_what_is_of_ones_own_is_given_again(tmp_path, option):
 def test_an_optimizer_built_by_hand_is_given_again(tmp_path):
     def make() -> GPOptimizer:
         learned = recipes.gp_ucb(choices=GRID, **GIVEN, generator=1)
-        models = [OutcomeModel(each.posterior_state) for each in learned.outcome_models]
+        models = [
+            OutcomeModel(each.fitter, choices=each.choices) for each in learned.outcome_models
+        ]
         return GPOptimizer(learned.search_space, models, UCB(ConstantBeta(1.0)), generator=4)
 
     optimizer = make()

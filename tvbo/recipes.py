@@ -26,12 +26,11 @@ from tvbo.kernels.context_action import Structure
 from tvbo.kernels.temporal import memory_length
 from tvbo.optimizers.bpe import BPEDelay
 from tvbo.optimizers.bpe.confidence import FixedWidth, WidthRule
-from tvbo.optimizers.bpe.delays import DelayBound, EstimatedDelay
+from tvbo.optimizers.bpe.delays import DelayBound
 from tvbo.optimizers.event import Settings
 from tvbo.optimizers.gp import Failures, GPOptimizer
 from tvbo.optimizers.outcome_model import OutcomeModel
 from tvbo.optimizers.pending import Pending
-from tvbo.optimizers.posterior_state import PosteriorState
 from tvbo.optimizers.random import RandomSearch
 from tvbo.retention import EntropyThreshold, Reset, Retention, SizeLimit, SlidingWindow, StaleCutoff
 from tvbo.retention.entropy import Mode
@@ -482,7 +481,7 @@ def bpe_delay(
     noise_variance: float,
     horizon: int,
     delta: float = 0.1,
-    delay: DelayBound | EstimatedDelay | None = None,
+    delay: DelayBound | None = None,
     width: float | WidthRule | None = None,
     **options: Unpack[LoopOptions],
 ) -> BPEDelay:
@@ -498,8 +497,7 @@ def bpe_delay(
         horizon: Number T of asks.
         delta: Probability of failure δ, in (0, 1).
         delay: How late outcomes may be, in rounds of asking, such as
-            :class:`tvbo.optimizers.bpe.SubExponentialDelay`, or a rule that says so for each round.
-            None learns it from what arrives, by ``EstimatedDelay``.
+            :class:`tvbo.optimizers.bpe.SubExponentialDelay`. None learns it from what arrives.
         width: How wide the bounds are: a number is the multiplier of the standard deviation;
             :class:`tvbo.optimizers.bpe.FiniteSetWidth` is that of Theorem 6.1; any function of an
             ``Exploration`` will do. None is ``PriorDrawWidth``, which needs no norm of the
@@ -521,6 +519,8 @@ def bpe_delay(
             "Expected floats, or up to 1,000 combinations of integers and categories. Got both, or "
             "more combinations: name those to explore as choices."
         )
+    given = dict(options, covar_module=covar_module, noise_variance=noise_variance)
+    given |= {"horizon": horizon, "delta": delta, "delay": delay, "width": width}
     return BPEDelay(
         search_space,
         covar_module,
@@ -532,18 +532,7 @@ def bpe_delay(
         generator=options.get("generator"),
         minimize=_minimizes(options),
         time_scale=_time_scale(options),
-        settings=Settings(
-            "bpe_delay",
-            {
-                **options,
-                "covar_module": covar_module,
-                "noise_variance": noise_variance,
-                "horizon": horizon,
-                "delta": delta,
-                "delay": delay,
-                "width": width,
-            },
-        ),
+        settings=Settings("bpe_delay", given),
     )
 
 
@@ -623,8 +612,8 @@ def _build(
         kept = retention or _stale_cutoff(fitter)
         if admission is not None:
             kept = admission if kept is None else kept & admission
-        state = _posterior_state(fitter, search_space, contexts)
-        models.append(OutcomeModel(state, kept, is_objective=place < goals.num_objectives))
+        choices = _streamed_rows(fitter, search_space, contexts)
+        models.append(OutcomeModel(fitter, kept, place < goals.num_objectives, choices))
     return GPOptimizer(
         search_space,
         models,
@@ -718,22 +707,22 @@ def _stale_cutoff(fitter: ModelFitter) -> Retention | None:
     return StaleCutoff(rate, NEGLIGIBLE_WEIGHT) if rate else None
 
 
-def _posterior_state(
+def _streamed_rows(
     fitter: ModelFitter, search_space: SearchSpace, contexts: SearchSpace | None
-) -> PosteriorState:
-    """Return the form in which the posterior is kept from round to round.
+) -> Tensor | None:
+    """Return the rows at which the posterior is kept from round to round; None for any rows.
 
-    It is a stream on moderately many pairs of action and context, unless hyperparameters are
-    learned in each round.
+    They are moderately many pairs of action and context, unless hyperparameters are learned in each
+    round.
     """
-    if fitter.refit != RefitEvery(1) and isinstance(search_space, FiniteSpace):
-        rows = search_space.choices
-        if contexts is None:
-            return PosteriorState(fitter, rows)
-        if isinstance(contexts, FiniteSpace) and len(rows) * len(contexts.choices) <= MAX_PAIRS:
-            pairs = action_context_rows(rows, contexts.choices)
-            return PosteriorState(fitter, pairs)
-    return PosteriorState(fitter)
+    if fitter.refit == RefitEvery(1) or not isinstance(search_space, FiniteSpace):
+        return None
+    rows = search_space.choices
+    if contexts is None:
+        return rows
+    if isinstance(contexts, FiniteSpace) and len(rows) * len(contexts.choices) <= MAX_PAIRS:
+        return action_context_rows(rows, contexts.choices)
+    return None
 
 
 def _minimizes(options: Mapping[str, Any]) -> bool:

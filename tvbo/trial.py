@@ -46,6 +46,7 @@ class Trial:
         feasibility: Probability by the model that all constraints hold; None without constraints,
             or before there is a model.
         choice: Row of the action among the choices that were given to the ask; None without.
+        asked: When it was asked for; None where it was attached.
     """
 
     id: int
@@ -59,6 +60,7 @@ class Trial:
     key: str | None = None
     feasibility: float | None = None
     choice: int | None = None
+    asked: float | None = None
 
     def __repr__(self) -> str:
         parts = [f"{name}={value!r}" for name, value in self._values().items()]

@@ -270,7 +270,7 @@ class EventTriggered(Recipe):
         self.age += 1
         if self.asked is not None:
             (row,) = self.optimizer.predict(X, t).to_dict("records")
-            noise = self.optimizer.posterior_state.outcome_noise(self.optimizer.observations)
+            noise = self.optimizer.outcome_models[0].outcome_noise()
             bound = math.sqrt(2 * math.log(2 * math.pi**2 * self.age**2 / 6 / 0.1))
             spread = row["standard_deviation"] + math.sqrt(noise or 0.0)
             if abs(Y - row["mean"]) > bound * spread:

@@ -21,11 +21,10 @@ from tvbo.acquisition import UCB, Acquisition, ConstantBeta, LogEI, MaxMean
 from tvbo.evaluation import History
 from tvbo.fit.model_fitter import ModelFitter
 from tvbo.optimizers import GPOptimizer, Optimizer, OutcomeModel
-from tvbo.optimizers.posterior_state import PosteriorState
+from tvbo.optimizers.pending import Pending
 from tvbo.retention import EntropyThreshold, Retention
 from tvbo.retention.entropy import compression_budget
 from tvbo.spaces import FiniteSpace, InputLayout
-from tvbo.spaces.observations import Observations
 from tvbo.test_functions.base import DriftingProblem
 from tvbo.test_functions.drifting_gp import unit_grid
 
@@ -116,22 +115,28 @@ class Setting:
             forgetting_rate=0.0,
             noise_variance=NOISE_VARIANCE,
         )
-        state = (RefactoredState if method == REFACTORED else PosteriorState)(fitter)
         budgets = {COMPRESSED: self.budget, PAPERS: PAPER_BUDGET}
         retention: Retention | None = None
         if method in budgets:
             retention = EntropyThreshold(budgets[method])
-        models = [OutcomeModel(state, retention)]
+        models = [(Refactored if method == REFACTORED else OutcomeModel)(fitter, retention)]
         return GPOptimizer(search_space, models, acquisition, generator=generator)
 
 
-class RefactoredState(PosteriorState):
-    """A posterior whose factor is computed from all observations in each round."""
+class Refactored(OutcomeModel):
+    """A model whose factor is computed from all observations in each round."""
 
-    def update(self, observations: Observations, num_told: int, generator: Generator) -> None:
+    def condition(
+        self,
+        t: float,
+        open_rows: list[Tensor],
+        pending: Pending,
+        generator: Generator,
+        sign: float = 1.0,
+    ) -> None:
         """Forget the factor."""
         self.restart()
-        super().update(observations, num_told, generator)
+        super().condition(t, open_rows, pending, generator, sign)
 
 
 @dataclass(frozen=True)

@@ -151,7 +151,7 @@ def test_ours_asks_its_model_after_the_initial_points(peers):
     assert method.optimizer.model is None
     X = method.ask(16.0)
     model = method.optimizer.model
-    assert method.optimizer.posterior_state.last_model.train_targets.shape == (15,)
+    assert method.optimizer.outcome_models[0].last_model.train_targets.shape == (15,)
     # The best of the recipe's UCB, up to the resolution of a grid.
     grid = torch.cartesian_prod(*[torch.linspace(0, 1, 41, dtype=torch.float64)] * 2)
     rows = torch.cat([torch.cat([X, grid]), torch.full((1682, 1), 16.0).double()], dim=-1)

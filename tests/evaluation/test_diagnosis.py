@@ -109,10 +109,11 @@ def test_learned_hyperparameters_are_those_of_each_ask(tmp_path):
     for t in range(1, 21):
         trial = optimizer.ask(float(t))
         row = optimizer.layout.rows(trial.X, trial.t)
-        fitter = optimizer.posterior_state.fitter
-        mean, variance = optimizer.posterior_state.predict(row)
+        (model,) = optimizer.outcome_models
+        fitter = model.fitter
+        mean, variance = model.predict(row)
         scale = fitter.last_model.covar_module.kernels[0].base_kernel.lengthscale.item()
-        noise = optimizer.posterior_state.outcome_noise(optimizer.observations)
+        noise = model.outcome_noise()
         seen.append((mean, variance + noise, scale))
         optimizer.tell(trial, outcome(trial))
     diagnosis = diagnose(optimizer)

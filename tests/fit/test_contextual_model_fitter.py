@@ -60,7 +60,7 @@ def test_everything_is_learned_by_default(declared, structure):
     optimizer = told(recipes.tv_cgp_ucb(**declared, structure=structure), 20)
     trial = optimizer.ask(context=LISTED[2], t=21.0)
     optimizer.search_space.snap(trial.X)
-    model = optimizer.posterior_state.dense
+    model = optimizer.outcome_models[0].dense
     if declared is BOUNDED and structure == "product":
         # That is learned by one kernel over both, and averaged over.
         assert len(optimizer.model.weights) > 1
@@ -70,7 +70,7 @@ def test_everything_is_learned_by_default(declared, structure):
     # Constraints of the defaults: what was learned has moved off its start.
     fresh = recipes.tv_cgp_ucb(**declared, structure=structure)
     fresh.ask(context=LISTED[2])
-    old = dict(fresh.posterior_state.dense.named_parameters())
+    old = dict(fresh.outcome_models[0].dense.named_parameters())
     moved = {name for name, p in model.named_parameters() if not torch.equal(p, old[name])}
     assert moved == set(old)
     # Between the outcomes it fits: the model explains most of them.
@@ -110,7 +110,7 @@ def test_what_is_given_is_learned_on_a_copy_and_used_in_raw_units():
     told(optimizer, 13).ask(t=14.0, context=LISTED[0])
     after = [p for k in (action, context) for p in k.parameters()]
     assert all(torch.equal(one, two) for one, two in zip(before, after, strict=True))
-    model = optimizer.posterior_state.dense
+    model = optimizer.outcome_models[0].dense
     assert not hasattr(model, "outcome_transform")
     assert not hasattr(model, "input_transform")
     learned = list(model.context_action_kernel.parameters())
@@ -148,7 +148,7 @@ def test_scales_of_both_must_be_learned():
     # Without a rule, they are learned in each round: everything else is given.
     optimizer = recipes.cgp_ucb(**known)
     optimizer.ask(context=LISTED[0])
-    scales = optimizer.posterior_state.dense.context_action_kernel.outputscales
+    scales = optimizer.outcome_models[0].dense.context_action_kernel.outputscales
     assert scales.tolist() == [1.0] * 3
 
 

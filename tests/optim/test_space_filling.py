@@ -11,7 +11,6 @@ from tvbo.acquisition import UCB, LogBeta
 from tvbo.fit.model_fitter import ModelFitter
 from tvbo.optim.space_filling import space_filling_action
 from tvbo.optimizers import GPOptimizer, OutcomeModel
-from tvbo.optimizers.posterior_state import PosteriorState
 from tvbo.spaces import Box, FiniteSpace, InputLayout
 
 BOX = {"bounds": torch.tensor([[0.0, -5.0], [1.0, 5.0]], dtype=torch.float64)}
@@ -134,9 +133,9 @@ def test_the_model_is_there_from_the_first_ask_on():
 def test_a_loop_by_hand_has_no_start_unless_asked_for():
     def make(**options):
         search_space = Box(BOX["bounds"])
-        state = PosteriorState(ModelFitter(InputLayout(2), search_space.bounds))
+        fitter = ModelFitter(InputLayout(2), search_space.bounds)
         return GPOptimizer(
-            search_space, [OutcomeModel(state)], UCB(LogBeta()), generator=5, **options
+            search_space, [OutcomeModel(fitter)], UCB(LogBeta()), generator=5, **options
         )
 
     assert make().initial == 0
@@ -149,6 +148,6 @@ def test_a_loop_by_hand_has_no_start_unless_asked_for():
 @pytest.mark.parametrize("bad", [-1, 1.5])
 def test_a_number_of_actions_that_is_none(bad):
     search_space = Box(BOX["bounds"])
-    state = PosteriorState(ModelFitter(InputLayout(2), search_space.bounds))
+    fitter = ModelFitter(InputLayout(2), search_space.bounds)
     with pytest.raises(ValueError, match=str(bad)):
-        GPOptimizer(search_space, [OutcomeModel(state)], UCB(LogBeta()), initial=bad)
+        GPOptimizer(search_space, [OutcomeModel(fitter)], UCB(LogBeta()), initial=bad)

@@ -238,12 +238,12 @@ def test_asks_without_an_outcome_between_them_share_a_fit():
     for _ in range(optimizer.initial):
         optimizer.tell((trial := optimizer.ask()), trial.X.sin().item())
     first = optimizer.ask()
-    fitted = optimizer.posterior_state.fitter.fitted.newest
+    fitted = optimizer.outcome_models[0].fitter.fitted.newest
     optimizer.ask()
-    assert optimizer.posterior_state.fitter.fitted.newest is fitted
+    assert optimizer.outcome_models[0].fitter.fitted.newest is fitted
     optimizer.tell(first, 0.3)
     optimizer.ask()
-    assert optimizer.posterior_state.fitter.fitted.newest is not fitted
+    assert optimizer.outcome_models[0].fitter.fitted.newest is not fitted
 
 
 @pytest.mark.parametrize("call", ["ask", "recommend", "front", "drift"])

@@ -275,9 +275,10 @@ def test_the_log_of_rejections_has_what_no_outcome_is_worth(mode):
     """The load is noisier, so that it is worth measuring where the objective is known."""
     rule = EntropyThreshold(budget=0.3, mode=mode)
     one, two = (make(constraints=None, noise_variance=each) for each in (0.5, 0.05))
+    (first,), (second,) = one.outcome_models, two.outcome_models
     models = [
-        OutcomeModel(one.posterior_state, rule),
-        OutcomeModel(two.posterior_state, rule, is_objective=False),
+        OutcomeModel(first.fitter, rule, choices=first.choices),
+        OutcomeModel(second.fitter, rule, False, second.choices),
     ]
     goals = Goals.of(constraints=LIMIT)
     optimizer = GPOptimizer(one.search_space, models, one.acquisition, goals=goals)
@@ -353,7 +354,7 @@ def test_each_outcome_learns_hyperparameters_of_its_own():
     names = {key.split(": ")[0] for fit in fits for key in fit}
     assert names == {"outcome", "load"}
     one, two = (
-        [each for each in part.posterior_state.dense.modules() if isinstance(each, MaternKernel)]
+        [each for each in part.dense.modules() if isinstance(each, MaternKernel)]
         for part in optimizer.outcome_models
     )
     # A line varies less than a wave.

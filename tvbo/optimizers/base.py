@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
@@ -14,7 +15,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from threading import RLock, current_thread
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, TypedDict, overload
 
 import torch
 from botorch.exceptions.errors import (
@@ -48,6 +49,17 @@ MAX_TEXT_LENGTH = 10_000
 
 FAILURES_IN_A_ROW = 5
 """Number of failures in a row after which it is said that they are alike, if they are."""
+
+
+class OptimizerOptions(TypedDict, total=False):
+    """Arguments that rules pass on to :class:`Optimizer`, which describes them."""
+
+    generator: Generator | int | None
+    contexts: SearchSpace | None
+    time_scale: TimeScale | None
+    settings: Settings | None
+    duration: float | timedelta | str
+    step_limit: StepLimit | None
 
 
 class Optimizer(ABC):
@@ -94,9 +106,7 @@ class Optimizer(ABC):
     failures: str = "learn"
     """``"nan"`` if a trial whose outcome is NaN fails."""
     _listeners: tuple[dict[str, Callable[..., object] | None], ...] = ()
-    _prepared: (
-        tuple[tuple[float, float, object], Optimizer, tuple[Tensor, Mapping[str, Any]]] | None
-    ) = None
+    _prepared: tuple[tuple[float, float, object], Optimizer, tuple[Tensor, Any]] | None = None
     """What was prepared: for which ask, a copy that has chosen the action, the action, and what was
     predicted of it."""
     _events: list[Event] | None = None
@@ -138,14 +148,12 @@ class Optimizer(ABC):
         self._num_asked = 0
         # Numbers of the trials asked with a key of the caller's, or those that were skipped.
         self._by_key: dict[str, int | Trial] = {}
-        # Action of the newest trial that was not skipped, and when it was asked for or attached to.
-        self._newest_opened: tuple[Tensor, float] | None = None
-        # Times at which the open trials were asked for, by number.
-        self._asked_at: dict[int, float] = {}
+        # The newest trial that was not skipped.
+        self._newest_opened: Trial | None = None
         # Time and number of the newest trial whose outcome was observed.
         self._newest_observed: tuple[float, int] = (-math.inf, 0)
         # Actions of the newest trials, as long as all fail.
-        self._failing: list[Tensor] = []
+        self._failing: deque[Tensor] = deque(maxlen=FAILURES_IN_A_ROW)
         self._lock = RLock()
 
     def __repr__(self) -> str:
@@ -265,70 +273,46 @@ class Optimizer(ABC):
             if key is not None and (known := self._asked_with(key, context, among)) is not None:
                 return known
             self._check_can_ask()
+            began, round_number = perf_counter(), self._num_asked + 1
             now = self._time_to_ask(t)
-            t = self._end_of(now, duration)
-            trials = self._ask_for(q or 1, among, now, t, self._check_context(context), key)
+            end, here = self._end_of(now, duration), self._check_context(context)
+            space = self._within_reach(self._space_of(among), now)
+            trials: list[Trial] = []
+            try:
+                while len(trials) < (q or 1):
+                    X, predicted = None, None
+                    if q in (None, 1) and among is None:
+                        X, predicted = self._take_prepared(end, here)
+                    if X is None:
+                        self._start_ask()
+                        X = self._choose(space, (q or 1) - len(trials), end, here)
+                    for x in X.split(1):
+                        given: Any = {"labels": self.labels, "key": key, "asked": now}
+                        given["choice"] = _place(x, among)
+                        self._num_trials, self._num_asked = self._num_trials + 1, round_number
+                        event = self._ask_event(Trial(self._num_trials, x, end, here, **given))
+                        trials.append(self._open_asked(event, predicted, began))
+            except BaseException:
+                # The caller never gets these trials of a batch. A record never has them either.
+                for trial in trials if self._record is None else ():
+                    if trial.id in self._open:
+                        self.expire(trial, "the ask for its batch was interrupted")
+                raise
             return trials[0] if q is None else tuple(trials)
 
-    def _ask_for(
-        self,
-        q: int,
-        choices: Tensor | None,
-        now: float,
-        t: float,
-        context: Tensor | None,
-        key: str | None,
-    ) -> list[Trial]:
-        """Choose actions at the present for some time, and open their trials."""
-        began, round_number = perf_counter(), self._num_asked + 1
-        space = self._within_reach(self._space_of(choices), now)
-        trials: list[Trial] = []
-        try:
-            while len(trials) < q:
-                ahead = self._take_prepared(t, context) if q == 1 and choices is None else None
-                if ahead is not None:
-                    X, predicted = ahead
-                else:
-                    self._start_ask(self._num_trials + 1)
-                    X, predicted = self._choose(space, q - len(trials), t, context), None
-                for x in X.split(1):
-                    self._num_trials += 1
-                    place, labels = _place(x, choices), self.labels
-                    trial = Trial(
-                        self._num_trials, x, t, context, labels=labels, key=key, choice=place
-                    )
-                    trials.append(self._judge(trial))
-                    self._num_asked, seconds = round_number, perf_counter() - began
-                    self._open_asked(trials[-1], now, predicted, seconds)
-        except BaseException:
-            # The caller never gets these trials of a batch. A record never has them either.
-            for trial in trials if self._record is None else ():
-                if trial.id in self._open:
-                    self.expire(trial, "the ask for its batch was interrupted")
-            raise
-        return trials
-
-    def _open_asked(
-        self, trial: Trial, now: float, predicted: Mapping[str, Any] | None, seconds: float
-    ) -> None:
-        """Open a trial that was asked for, unless it is skipped, with what a record has of it."""
+    def _open_asked(self, event: Event, predicted: Mapping[str, Any] | None, began: float) -> Trial:
+        """Open the trial of an ask, unless it is skipped, and return it."""
+        trial = event.trial
+        assert trial is not None
         if predicted is None:
             predicted = {} if self._record is None else self._predicted(trial)
-        event = Event(
-            "ask",
-            trial,
-            self._num_asked,
-            now,
-            reason="" if trial.informative else self.trial_log.newest[-1].reason,
-            dropped=self._dropped(),
-            predicted={**predicted, "seconds": seconds},
-        )
-        self._add(*self._refits(), event)
+        predicted = {**predicted, "seconds": perf_counter() - began}
+        self._add(replace(event, round=self._num_asked, predicted=predicted))
         if trial.key is not None:
             self._by_key[trial.key] = trial if trial.skipped else trial.id
         if not trial.skipped:
-            self._asked_at[trial.id] = now
             self._open_trial(trial)
+        return trial
 
     def prepare(
         self,
@@ -358,10 +342,10 @@ class Optimizer(ABC):
             space, moment = self._within_reach(self.search_space, now), self._moment(here)
 
         def choose() -> None:
-            number = ahead._num_trials + 1
-            ahead._start_ask(number)
+            ahead._start_ask()
             X = ahead._choose(space, 1, end, here)
-            predicted = ahead._predicted(Trial(number, X, end, here, labels=ahead.labels))
+            trial = Trial(ahead._num_trials + 1, X, end, here, labels=ahead.labels)
+            predicted = ahead._predicted(trial)
             self._prepared = (end, until, moment), ahead, (X, predicted)
 
         return choose
@@ -373,7 +357,7 @@ class Optimizer(ABC):
 
     def _take_prepared(
         self, t: float, context: Tensor | None
-    ) -> tuple[Tensor, Mapping[str, Any]] | None:
+    ) -> tuple[Tensor | None, Mapping[str, Any] | None]:
         """Take over a copy that has chosen the action of this ask, with what it predicted.
 
         Returns:
@@ -381,10 +365,10 @@ class Optimizer(ABC):
         """
         prepared, self._prepared = self._prepared, None
         if prepared is None:
-            return None
+            return None, None
         (first, last, moment), ahead, chosen = prepared
         if not first <= t <= last or moment != self._moment(context):
-            return None
+            return None, None
         vars(self).update(ahead.__getstate__())
         return chosen
 
@@ -484,11 +468,11 @@ class Optimizer(ABC):
             values = tuple((self._signs * observation.Y).flatten().tolist())
             noise = () if observation.Yvar is None else tuple(observation.Yvar.flatten().tolist())
             self._learn(trial, observation)
-            self._close(trial)
+            del self._open[trial.id]
             t = trial.t if measured is None else measured
             self._newest_observed = max(self._newest_observed, (t, trial.id))
             self.trial_log.num_told += 1
-            self._failing = []
+            self._failing.clear()
             self._add(Event("tell", trial, measured=measured, Y=values, Yvar=noise))
 
     def tell_frame(
@@ -729,34 +713,22 @@ class Optimizer(ABC):
     def _forget(self, trial: Trial) -> None:  # noqa: B027  # Few rules need it.
         """Update the state for a trial whose outcome will not come."""
 
-    def _judge(self, trial: Trial) -> Trial:
-        """Return the trial with the prediction of its outcome, where a model gives one."""
-        return trial
+    def _ask_event(self, trial: Trial) -> Event:
+        """Return the event of an ask: the trial as it is judged, and what a record has of it."""
+        return Event("ask", trial)
 
     def _open_trial(self, trial: Trial) -> None:
         """Take a trial as open."""
         self._open[trial.id] = trial
-        self._newest_opened = trial.X, self._asked_at.get(trial.id, trial.t)
-
-    def _refits(self) -> list[Event]:
-        """Return the hyperparameters fitted in this ask, as events."""
-        return []
+        self._newest_opened = trial
 
     def _next_generator(self) -> Generator:
         """Return a generator as the next ask has it."""
         return generator_of(self.seed, self._num_trials + 1)
 
-    def _start_ask(self, number: int) -> None:
-        """Begin the ask for a trial, before its action is chosen.
-
-        Args:
-            number: Number of the trial.
-        """
-        self.generator = generator_of(self.seed, number)
-
-    def _dropped(self) -> Sequence[Sequence[int]]:
-        """Return the trials whose observations this ask discarded, of each outcome."""
-        return ()
+    def _start_ask(self) -> None:
+        """Begin the ask for the next trial, before its action is chosen."""
+        self.generator = self._next_generator()
 
     def _predicted(self, trial: Trial) -> Mapping[str, Any]:
         """Return what the model predicted of a trial that is about to be opened, as data."""
@@ -779,17 +751,11 @@ class Optimizer(ABC):
         vars(self).update(blank.__getstate__())
         self._load(trials, state)
         told = [each for each in trials if each.state == "told"]
-        opened = [each for each in trials if each.state == "open"]
-        failed = [each for each in trials if each.state == "failed"]
         self._num_trials = len(trials)
         self._num_asked = max((each.round or 0 for each in trials), default=0)
-        self._open = {each.id: self._recorded(each) for each in opened}
-        self._asked_at = {each.id: each.asked for each in opened if each.asked is not None}
-        for each in reversed(trials):
-            if each.state != "skipped":
-                since = each.t if each.asked is None else each.asked
-                self._newest_opened = torch.tensor([each.X], dtype=torch.float64), since
-                break
+        self._open = {each.id: self._recorded(each) for each in trials if each.state == "open"}
+        tried = (each for each in reversed(trials) if each.state != "skipped")
+        self._newest_opened = next(map(self._recorded, tried), None)
         self._by_key = {
             each.key: self._recorded(each) if each.state == "skipped" else each.id
             for each in trials
@@ -799,19 +765,17 @@ class Optimizer(ABC):
             ((each.observed_at, each.id) for each in told), default=self._newest_observed
         )
         newest = max((each.ended or 0 for each in told), default=0)
-        alike = sorted((each.ended, each.X) for each in failed if (each.ended or 0) > newest)
-        self._failing = [
-            torch.tensor([X], dtype=torch.float64) for _, X in alike[-FAILURES_IN_A_ROW:]
-        ]
-        self.trial_log = TrialLog()
         self.trial_log.num_told = len(told)
         # Of the others only the number is of interest.
         for each, ends in in_order([each for each in trials if not (each.Y and each.informative)]):
+            trial = self._recorded(each)
             if ends and (each.state == "failed" or each.state == "expired"):
-                self.trial_log.add(self._recorded(each), each.state, each.reason)
+                self.trial_log.add(trial, each.state, each.reason)
+                if each.state == "failed" and (each.ended or 0) > newest:
+                    self._failing.append(trial.X)
             elif not ends and not each.informative:
                 ending: Ending = "skipped" if each.state == "skipped" else "discarded"
-                self.trial_log.add(self._recorded(each), ending, each.rejection)
+                self.trial_log.add(trial, ending, each.rejection)
 
     def _load(self, trials: Sequence[RecordedTrial], state: Mapping[str, Any]) -> None:
         """Take over what the rule has learned of some trials; by default, change by change.
@@ -822,18 +786,17 @@ class Optimizer(ABC):
         """
         for each, ends in in_order(trials):
             if not ends:
+                if each.round is not None:
+                    self._start_ask()
+                    self._num_asked = each.round
                 self._num_trials = each.id
-                if each.round is not None and each.asked is not None:
-                    self._start_ask(each.id)
-                    self._num_asked, self._asked_at[each.id] = each.round, each.asked
                 if each.state != "skipped":
                     self._open_trial(self._recorded(each))
                 continue
-            self._close(trial := self._open[each.id])
+            trial = self._open.pop(each.id)
             if each.state == "told":
                 given = each.Y, each.Yvar or None, each.measured
                 self._learn(trial, self._observation(trial, *given))
-                self._newest_observed = max(self._newest_observed, (each.observed_at, each.id))
             else:
                 self._forget(trial)
 
@@ -850,6 +813,7 @@ class Optimizer(ABC):
             skipped=recorded.state == "skipped",
             labels=self.labels,
             key=recorded.key,
+            asked=recorded.asked,
         )
 
     def _check_can_ask(self) -> None:  # noqa: B027  # Few rules need it.
@@ -887,18 +851,13 @@ class Optimizer(ABC):
     def _lose(self, trial: Trial | int, call: Kind, ending: Ending, reason: str) -> Trial:
         """Close a trial that has no outcome, and return it."""
         trial, reason = self._find(trial), _as_text(reason)
-        self._close(trial)
+        del self._open[trial.id]
         self._forget(trial)
         self.trial_log.add(trial, ending, reason)
         if ending == "failed":
-            self._failing = [*self._failing, trial.X][-FAILURES_IN_A_ROW:]
+            self._failing.append(trial.X)
         self._add(Event(call, trial, reason=reason))
         return trial
-
-    def _close(self, trial: Trial) -> None:
-        """Take a trial as ended."""
-        del self._open[trial.id]
-        self._asked_at.pop(trial.id, None)
 
     def _find(self, trial: Trial | int) -> Trial:
         """Return the open trial that a trial or its id stands for.
@@ -929,10 +888,10 @@ class Optimizer(ABC):
 
     def _warn_of_failures(self, trial: Trial) -> None:
         """Log a warning after some failures in a row, of actions that are alike."""
-        X, bounds = torch.cat(self._failing), self.search_space.bounds
+        X, bounds = torch.cat([*self._failing]), self.search_space.bounds
         width = X.amax(dim=0) - X.amin(dim=0)
         if len(X) == FAILURES_IN_A_ROW and bool((width <= 0.1 * (bounds[1] - bounds[0])).all()):
-            self._failing = []
+            self._failing.clear()
             logger.warning(
                 "The last %d trials failed, within a tenth of the space, the newest %s. Where an "
                 "outcome that is measured tells what will fail, give it with constraints=, else "
@@ -1010,7 +969,8 @@ class Optimizer(ABC):
     @property
     def _present(self) -> tuple[float, int]:
         """Time and number of the newest trial that has an outcome, or was asked for and is open."""
-        return max([self._newest_observed, *((t, number) for number, t in self._asked_at.items())])
+        asked = [(each.asked, each.id) for each in self.open_trials if each.asked is not None]
+        return max([self._newest_observed, *asked])
 
     def _time_of(self, t: Any) -> float:
         """Return a checked time; None stands for the present."""
@@ -1038,7 +998,7 @@ class Optimizer(ABC):
         now = self._number(float(self._num_asked + 1) if t is None else t)
         present, number = self._present
         if now < present:
-            way_out = "fail or expire it" if number in self._asked_at else "begin a new run"
+            way_out = "fail or expire it" if number in self._open else "begin a new run"
             raise InputDataError(
                 f"Expected t >= {self.labels.stamp(present)}, the time of trial {number}. Got "
                 f"t={self.labels.stamp(now)}. If the time of trial {number} is wrong, {way_out}."
@@ -1061,8 +1021,9 @@ class Optimizer(ABC):
         """Return the actions of a set within a step of the newest trial."""
         if self.step_limit is None or self._newest_opened is None:
             return search_space
-        X, since = self._newest_opened
-        return self.step_limit.reach(search_space, X, now - since)
+        newest = self._newest_opened
+        since = newest.t if newest.asked is None else newest.asked
+        return self.step_limit.reach(search_space, newest.X, now - since)
 
     def _observation(
         self, trial: Trial, Y: Outcome, Yvar: Outcome | None, measured: float | None = None

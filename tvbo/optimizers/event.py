@@ -23,7 +23,6 @@ class Event:
         kind: What was done.
         trial: The trial; None for a refit.
         round: Of an ask, the number of the round, in which the trials of a batch are together.
-        asked: Of an ask, the time at which it was made.
         measured: The time at which the outcomes were measured, if it is another than the trial's.
         Y: The outcomes observed, ``m`` numbers in the caller's units.
         Yvar: Variances of their noise, if they are known.
@@ -38,7 +37,6 @@ class Event:
     kind: Kind
     trial: Trial | None = None
     round: int = 0
-    asked: float | None = None
     measured: float | None = None
     Y: tuple[float, ...] = ()
     Yvar: tuple[float, ...] = ()

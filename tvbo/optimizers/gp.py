@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
-from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError
@@ -25,21 +23,19 @@ from tvbo.fit.model_fitter import RefitNever
 from tvbo.models.scale import standardized
 from tvbo.optim.maximize import maximize
 from tvbo.optim.space_filling import space_filling_action
-from tvbo.optimizers.base import Optimizer
-from tvbo.optimizers.event import Event, Settings
+from tvbo.optimizers.base import Optimizer, OptimizerOptions
+from tvbo.optimizers.event import Event
 from tvbo.optimizers.importance import total_effects
 from tvbo.optimizers.outcome_model import OutcomeModel
 from tvbo.optimizers.pareto import pareto_actions
 from tvbo.optimizers.pending import Hallucinate, Pending
-from tvbo.optimizers.posterior_state import PosteriorState
 from tvbo.recommendation import Policy, Recommendation
 from tvbo.recorded_trial import RecordedTrial
 from tvbo.retention import Retention
 from tvbo.spaces import AskContext, FiniteSpace, InputLayout
-from tvbo.spaces.labels import OUTCOME, Context, Time, TimeScale
+from tvbo.spaces.labels import OUTCOME, Context, Time
 from tvbo.spaces.observations import Observations
 from tvbo.spaces.search_space import SearchSpace
-from tvbo.spaces.step_limit import StepLimit
 from tvbo.threads import threads_for
 from tvbo.trial import Trial
 from tvbo.values import Table
@@ -89,9 +85,6 @@ class GPOptimizer(Optimizer):
         outcome_models: The model of each outcome, the objectives first; they have one layout.
         acquisition: Builds the acquisition function: :class:`tvbo.acquisition.UCB`, or any function
             of a model and a :class:`tvbo.spaces.AskContext` to a BoTorch acquisition.
-        generator: Where the seed of every random choice is drawn from, or the seed itself; default
-            a fresh one with seed 0.
-        contexts: The contexts to expect; None where there are none.
         pending: What stands in for the outcomes of pending trials; default
             :class:`tvbo.optimizers.Hallucinate`, which changes nothing while none is pending. The
             papers that know no delay have :class:`tvbo.optimizers.IgnorePending`.
@@ -99,10 +92,9 @@ class GPOptimizer(Optimizer):
             acquisition, on a finite set until each was tried once, and whose outcomes are never
             refused; default 0, in recipes what the first fit waits for.
         goals: What is sought of the outcomes; default the maximum of one.
-        time_scale: The unit of timestamps; None where times are numbers.
         failures: ``"learn"``, the default, or ``"ignore"``: whether trials that fail or expire tell
             where others would; or ``"nan"``: they do, and a trial whose outcome is NaN fails.
-        settings, duration, step_limit: As of :class:`Optimizer`.
+        **options: As of :class:`Optimizer`.
 
     Attributes:
         outcome_models: The model of each outcome.
@@ -122,16 +114,11 @@ class GPOptimizer(Optimizer):
         search_space: SearchSpace,
         outcome_models: Sequence[OutcomeModel],
         acquisition: Acquisition,
-        generator: Generator | int | None = None,
-        contexts: SearchSpace | None = None,
         pending: Pending | None = None,
         initial: int = 0,
         goals: Goals | None = None,
-        time_scale: TimeScale | None = None,
         failures: Failures = "learn",
-        settings: Settings | None = None,
-        duration: float | timedelta | str = 0.0,
-        step_limit: StepLimit | None = None,
+        **options: Unpack[OptimizerOptions],
     ):
         self.goals = Goals.of() if goals is None else goals
         names = self.goals.names
@@ -142,14 +129,9 @@ class GPOptimizer(Optimizer):
         super().__init__(
             search_space,
             outcome_models[0].layout,
-            generator,
-            contexts,
             minimize=names[0] in self.goals.minimized,
-            time_scale=time_scale,
             outcome_names=() if names == (OUTCOME,) else names,
-            settings=settings,
-            duration=duration,
-            step_limit=step_limit,
+            **options,
         )
         self._signs = self.goals.signs
         if pending is not None and not isinstance(pending, Pending):
@@ -176,11 +158,6 @@ class GPOptimizer(Optimizer):
         self._success: SuccessModel | None = None
         # Rows of the open trials as of the newest ask, by their numbers.
         self._open_rows: dict[int, Tensor] = {}
-
-    @property
-    def posterior_state(self) -> PosteriorState:
-        """What holds the posterior of the first outcome."""
-        return self.outcome_models[0].posterior_state
 
     @property
     def retention(self) -> Retention:
@@ -459,9 +436,8 @@ class GPOptimizer(Optimizer):
             return None
         ended = ended[ended.X[:, -1] <= t]
         ended = ended[first.keeps(ended, t)]
-        fitter = first.posterior_state.fitter
-        drifts = fitter.forgetting_rate != 0
-        return None if ended.Y.all() else SuccessModel(ended, fitter.bounds, drifts)
+        drifts = first.fitter.forgetting_rate != 0
+        return None if ended.Y.all() else SuccessModel(ended, first.fitter.bounds, drifts)
 
     @property
     def _chooses_jointly(self) -> bool:
@@ -517,28 +493,35 @@ class GPOptimizer(Optimizer):
             expected.append(new)
         return expected
 
-    def _judge(self, trial: Trial) -> Trial:
-        if self._is_starting():
-            return trial
-        row = self._row(trial)
+    def _ask_event(self, trial: Trial) -> Event:
+        reason = ""
+        if not self._is_starting():
+            trial, reason = self._judged(trial)
+        for name, model in zip(self.goals.names, self.outcome_models, strict=True):
+            if (fit := model.new_fit) is not None:
+                model.new_fit = None
+                if len(self.outcome_models) > 1:
+                    fit = {f"{name}: {key}": value for key, value in fit.items()}
+                self._add(Event("refit", fit=fit))
+        dropped = [each.dropped for each in self.outcome_models]
+        return Event("ask", trial, reason=reason, dropped=dropped)
+
+    def _judged(self, trial: Trial) -> tuple[Trial, str]:
+        """Return a trial with what is predicted of it, and why its outcome is rejected."""
+        row, reason = self._row(trial), ""
         if self.goals.limits:
             feasibility = self._outlook.probabilities(row)["feasibility"].item()
             trial = replace(trial, feasibility=feasibility)
         judged = [each.admit(trial, row) for each in self.outcome_models]
-        trials = [each for each, _ in judged]
-        gains = [each.information_gain for each in trials if each.information_gain is not None]
-        trial = replace(
-            trial,
-            informative=any(each.informative for each in trials),
-            information_gain=sum(gains) if gains else None,
-            skipped=all(each.skipped for each in trials),
-        )
+        gains = [gain for gain, _ in judged if gain is not None]
+        trial = replace(trial, information_gain=sum(gains) if gains else None)
         rejections = [rejection for _, rejection in judged if rejection is not None]
         # Rejected only where each outcome is; skipped only where none has to be measured.
-        if not trial.informative:
-            reason = min(rejections, key=lambda each: each.skip).reason
-            self.trial_log.add(trial, "skipped" if trial.skipped else "discarded", reason)
-        return trial
+        if len(rejections) == len(judged):
+            found = min(rejections, key=lambda each: each.skip)
+            trial, reason = replace(trial, informative=False, skipped=found.skip), found.reason
+            self.trial_log.add(trial, "skipped" if found.skip else "discarded", reason)
+        return trial, reason
 
     def _check_outcome(self, trial: Trial, observation: Observations) -> None:
         for model in self.outcome_models if trial.informative else ():
@@ -559,25 +542,21 @@ class GPOptimizer(Optimizer):
         ended = Observations(self._row(trial), torch.tensor([[success]], dtype=torch.float64))
         self._ended = self._ended.append(ended)[-MAX_ENDED:]
 
-    def _dropped(self) -> Sequence[Sequence[int]]:
-        return [each.dropped for each in self.outcome_models]
-
     def _predicted(self, trial: Trial) -> Mapping[str, Any]:
-        model = self.outcome_models[0]
-        state, row = model.posterior_state, self._row(trial)
-        fitted, dense = state.fitter.fitted, state.dense
-        mean, variance = state.predict(row)
+        model, row = self.outcome_models[0], self._row(trial)
+        fitter, dense = model.fitter, model.dense
+        mean, variance = model.predict(row)
         names = self.labels.feature_names(self.layout.num_actions, self.layout.num_contexts)
         return {
             "mean": self._signs[0].item() * mean,
             "variance": variance,
-            "noise_variance": state.outcome_noise(model.observations),
-            "is_fitted": isinstance(state.fitter.refit, RefitNever) or fitted.newest is not None,
+            "noise_variance": model.outcome_noise(),
+            "is_fitted": isinstance(fitter.refit, RefitNever) or fitter.fitted.newest is not None,
             "model_size": len(model.observations),
             "hyperparameters": read_hyperparameters(dense, names, row),
             "form": describe_form(dense.temporal_kernels),
             "half_life": half_life(dense.temporal_kernels),
-            "at_bounds": [list(each) for each in fitted.at_bounds],
+            "at_bounds": [list(each) for each in fitter.fitted.at_bounds],
             "best": self._best_tried(trial),
         }
 
@@ -602,27 +581,19 @@ class GPOptimizer(Optimizer):
     def _load(self, trials: Sequence[RecordedTrial], state: Mapping[str, Any]) -> None:
         ended = sorted((each for each in trials if each.ended), key=attrgetter("ended"))
         newest = max((each.observed_at for each in ended if each.Y), default=-math.inf)
-        known = [each for each in ended if each.Y and each.informative]
+        told = [each for each in ended if each.Y and each.informative]
+        rows, numbers = self._rows_of(told), [each.id for each in told]
+        asks = [each for each in trials if each.round is not None]
         for place, model in enumerate(self.outcome_models):
-            asks = [
-                (each.t, each.dropped[place] if each.dropped else ())
-                for each in trials
-                if each.round is not None
-            ]
-            model.load(known, partial(self._observed, place=place), asks, newest)
-            model.load_state_dict(state["outcome_models"][place])
+            Y = self._signs[place] * _numbers_of([each.Y[place : place + 1] for each in told], 1)
+            noise = [each.Yvar[place : place + 1] for each in told if each.Yvar]
+            observations = Observations(rows, Y, _numbers_of(noise, 1) if noise else None)
+            dropped = [(each.t, each.dropped[place] if each.dropped else ()) for each in asks]
+            learned = state["outcome_models"][place]
+            model.load(learned, observations, numbers, dropped, newest)
         ended = ended[-MAX_ENDED:]
-        success = [[1.0 if each.Y else 0.0] for each in ended]
-        self._ended = Observations(
-            self._rows_of(ended), torch.tensor(success, dtype=torch.float64).view(-1, 1)
-        )
-
-    def _observed(self, trials: Sequence[RecordedTrial], place: int) -> Observations:
-        """Return the observations of an outcome that trials have brought."""
-        Y = torch.tensor([[each.Y[place]] for each in trials], dtype=torch.float64).view(-1, 1)
-        noise = [[each.Yvar[place]] for each in trials if each.Yvar]
-        Yvar = torch.tensor(noise, dtype=torch.float64) if noise else None
-        return Observations(self._rows_of(trials), self._signs[place] * Y, Yvar)
+        success = _numbers_of([[float(bool(each.Y))] for each in ended], 1)
+        self._ended = Observations(self._rows_of(ended), success)
 
     def _rows_of(self, trials: Sequence[RecordedTrial]) -> Tensor:
         """Return the rows of trials, ``n x d``."""
@@ -630,13 +601,9 @@ class GPOptimizer(Optimizer):
             (*each.X, *(each.context or () if self.layout.num_contexts else ()), each.observed_at)
             for each in trials
         ]
-        return torch.tensor(rows, dtype=torch.float64).view(-1, self.layout.num_columns)
+        return _numbers_of(rows, self.layout.num_columns)
 
-    def _refits(self) -> list[Event]:
-        events = []
-        for name, model in zip(self.goals.names, self.outcome_models, strict=True):
-            if (fit := model.new_fit()) is not None:
-                if len(self.outcome_models) > 1:
-                    fit = {f"{name}: {key}": value for key, value in fit.items()}
-                events.append(Event("refit", fit=fit))
-        return events
+
+def _numbers_of(rows: Sequence[Sequence[float]], width: int) -> Tensor:
+    """Return rows of numbers as a tensor, ``n x width``."""
+    return torch.tensor(rows, dtype=torch.float64).view(-1, width)

@@ -4,48 +4,67 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy, deepcopy
 from dataclasses import asdict, replace
-from functools import reduce
 from itertools import compress
-from typing import Any
+from typing import Any, Self, cast
 
 import torch
 from botorch.exceptions.errors import InputDataError
+from botorch.models.model import Model
 from torch import Generator, Tensor
 
 from tvbo.fit.model_fitter import ModelFitter, RefitNever
-from tvbo.models.scale import StandardizedModel
+from tvbo.models import EnsembleGP, StreamingGP, TimeVaryingGP
+from tvbo.models.one_output import OneOutputModel
+from tvbo.models.scale import MIN_NOISE, StandardizedModel, marginals, standardized
 from tvbo.optimizers.pending import IgnorePending, Pending
-from tvbo.optimizers.posterior_state import PosteriorState
-from tvbo.recorded_trial import RecordedTrial
 from tvbo.retention import KeepAll, Prediction, Rejection, Retention
 from tvbo.retention.base import mask_of
 from tvbo.retention.winsorize import lower_cutoff
+from tvbo.rounding import TIE_TOLERANCE
 from tvbo.spaces.observations import Observations
 from tvbo.trial import Trial
 
 logger = logging.getLogger("tvbo.optimizers")
 
+NEGLIGIBLE_WEIGHT = 1e-12
+"""Weight :math:`(1-\\varepsilon)^{\\text{age}}` at which an observation or a pending trial is
+negligible."""
+
 
 class OutcomeModel:
-    """The model of one outcome: its observations, their posterior, and which of them stay.
+    r"""The model of one outcome: its observations, their posterior, and which of them stay.
 
-    Outcomes far below all others are winsorized before they enter the posterior.
+    In each round, :meth:`discard` comes first, then :meth:`condition`. Outcomes come in and
+    predictions go out in the user's unit; the models see them standardized. Outcomes far below all
+    others are winsorized before they enter the posterior.
+
+    The posterior is that of the dense model with the same hyperparameters. Where they are learned,
+    they are learned from the observations that retention kept, and the model is built again from
+    these. Between two fits, the scaling of outcomes stays as it was at the last one.
+
+    On a finite set it is a :class:`tvbo.models.StreamingGP`, at constant cost per round: one
+    posterior carries both the outcomes and the pending trials, and only where an outcome comes late
+    that was never seen pending, are the rows of the model made again. On any rows it is a
+    :class:`tvbo.models.EnsembleGP`, the average over hyperparameters where two forms of drift are
+    learned in each round; otherwise its factor grows by what is new. Of the observations that
+    retention discards, those without weight stay in an ensemble until they are a third of it.
 
     Args:
-        posterior_state: Holds the posterior of the observations.
+        fitter: Holds or learns the hyperparameters.
         retention: Which observations stay, and which outcomes enter; None keeps all. The model
             works on a copy, since a policy may learn from outcomes.
         is_objective: Whether larger outcomes are better; False for one that only has limits.
+        choices: ``n x d``, the finite set; None for any rows.
 
     Attributes:
         layout: Layout of the rows.
-        observations: The observations held, with their outcomes as observed.
         num_told: Number of outcomes that entered so far, kept since or not.
         dropped: Numbers of the trials whose observations the newest ask discarded.
         newest: The posterior behind the newest ask or recommendation; None before the first.
+        new_fit: The hyperparameters that the newest ask fitted; None if there was no fit.
 
     Raises:
         TypeError: if ``retention`` is no retention policy.
@@ -53,32 +72,74 @@ class OutcomeModel:
 
     def __init__(
         self,
-        posterior_state: PosteriorState,
+        fitter: ModelFitter,
         retention: Retention | None = None,
         is_objective: bool = True,
+        choices: Tensor | None = None,
     ):
         if retention is not None and not isinstance(retention, Retention):
             raise TypeError(
                 f"Expected a retention policy. Got {retention!r} of {type(retention).__name__}."
             )
-        self.posterior_state = posterior_state
+        self.fitter, self.choices = fitter, choices
         self.retention = KeepAll() if retention is None else deepcopy(retention)
         self.is_objective = is_objective
-        self.layout = posterior_state.fitter.layout
-        self.observations = Observations.empty(self.layout.num_columns)
+        self.layout = fitter.layout
         self.num_told = 0
         self.newest: StandardizedModel | None = None
-        # Observations that were discarded for asks from which nothing was observed yet, with the
-        # times of these asks.
-        self._set_aside: tuple[tuple[float, Observations, tuple[int, ...]], ...] = ()
-        # Numbers of the trials of the observations.
-        self._trials: tuple[int, ...] = ()
         self.dropped: tuple[int, ...] = ()
+        self.new_fit: dict[str, list[float]] | None = None
+        # Observations, the numbers of their trials, and the time of the ask that discarded them:
+        # infinite where they are held, finite until an outcome has come from then on.
+        self._known = Observations.empty(self.layout.num_columns)
+        self._trials: tuple[int, ...] = ()
+        self._discarded_at = torch.empty(0, dtype=torch.float64)
         self._predictions: dict[int, Prediction] = {}
         # Outcomes below it are winsorized in the posterior.
         self._cutoff = -math.inf
         self._has_winsorized = False
-        self._fit_seen: dict[str, list[float]] | None = None
+        # The model of the last fit without observations, whose covariances all others share.
+        self._prior: tuple[TimeVaryingGP, StreamingGP] | None = None
+        # The posterior of the outcomes that came.
+        self._posterior: StandardizedModel | None = None
+        # Observations in it; None if it must be built again.
+        self._num_seen: int | None = None
+        # The first of them, from which it was built before it took in the others.
+        self._num_built = 0
+        # Observations from which it is yet to be built, of a run that goes on.
+        self._resumed: Observations | None = None
+
+    @property
+    def observations(self) -> Observations:
+        """The observations held, with their outcomes as observed."""
+        return self._known[self._discarded_at.isinf()]
+
+    @property
+    def posterior(self) -> StandardizedModel | None:
+        """The posterior of the outcomes that came, whatever is pending; None before the first."""
+        if self._resumed is not None:
+            first, others = self._resumed[: self._num_built], self._resumed[self._num_built :]
+            self._resumed = None
+            others = standardized(others, self.fitter.transform)
+            model = self._taken_in(self._built(first), others)
+            self._posterior = StandardizedModel(model, self.fitter.transform)
+        return self._posterior
+
+    @property
+    def last_model(self) -> Model | None:
+        """The same model, predicting in the user's unit."""
+        return None if self.posterior is None else self.posterior.in_user_units()
+
+    @property
+    def dense(self) -> TimeVaryingGP:
+        """The dense model with the newest hyperparameters, of the observations of the last fit."""
+        assert self.fitter.last_model is not None
+        dense = StandardizedModel(self.fitter.last_model, self.fitter.transform)
+        return cast(TimeVaryingGP, dense.in_user_units())
+
+    def keeps(self, observations: Observations, t: float) -> Tensor:
+        """Return which observations retention keeps at a time, a mask of ``n``."""
+        return mask_of(self.retention, observations, self.last_model, t)
 
     def discard(self, t: float, newest_told: float) -> None:
         """Forget the observations that retention does not keep at a time.
@@ -89,44 +150,20 @@ class OutcomeModel:
             t: The time of an ask.
             newest_told: The time of the newest outcome.
         """
-        self.dropped = ()
-        held = self._held(t)
-        if len(held) > len(self.observations):
-            self.posterior_state.restart()
-            self.observations = held
-            again = [trials for later, _, trials in self._set_aside if later > t]
-            self._trials = sum(again, ()) + self._trials
-        # An outcome from later on makes sure that no ask comes before.
-        self._set_aside = tuple(each for each in self._set_aside if newest_told < each[0] <= t)
-        keep = self.keeps(self.observations, t)
+        if (self._discarded_at.isfinite() & (self._discarded_at > t)).any():
+            self.restart()
+        held = self._discarded_at > t
+        observations = self._known[held]
+        keep = self.keeps(observations, t)
         if not keep.all():
-            self.posterior_state.drop(self.observations, keep, t)
-            dropped = tuple(compress(self._trials, (~keep).tolist()))
-            if t > newest_told:
-                self._set_aside += ((t, self.observations[~keep], dropped),)
-            self.observations = self.observations[keep]
-            self._trials = tuple(compress(self._trials, keep.tolist()))
-            self.dropped = dropped
-
-    def observations_at(self, t: float) -> Observations:
-        """Return the observations that count at a time, with outcomes as they enter the model."""
-        winsorized, _ = self._winsorized(self._held(t))
-        return winsorized[self.keeps(winsorized, t)]
-
-    def fitter_at(self, t: float, generator: Generator) -> ModelFitter:
-        """Return a copy of the fitter, fitted to the observations that count at a time.
-
-        Args:
-            t: The time.
-            generator: Seeds the restarts of a fit.
-        """
-        fitter = copy(self.posterior_state.fitter)
-        fitter.fit(self.observations_at(t), self.num_told, generator)
-        return fitter
-
-    def keeps(self, observations: Observations, t: float) -> Tensor:
-        """Return which observations retention keeps at a time, a mask of ``n``."""
-        return mask_of(self.retention, observations, self.posterior_state.last_model, t)
+            self._drop(observations, keep, t)
+        at = torch.where(held, math.inf, self._discarded_at)
+        at[held.nonzero().squeeze(-1)[~keep]] = t
+        self.dropped = tuple(compress(self._trials, (held & ~at.isinf()).tolist()))
+        # An outcome from later on makes sure that no ask comes before.
+        left = at > newest_told
+        self._known, self._discarded_at = self._known[left], at[left]
+        self._trials = tuple(compress(self._trials, left.tolist()))
 
     def condition(
         self,
@@ -134,7 +171,7 @@ class OutcomeModel:
         open_rows: list[Tensor],
         pending: Pending,
         generator: Generator,
-        sign: float,
+        sign: float = 1.0,
     ) -> None:
         """Update the posterior, given the observations and the open trials.
 
@@ -144,27 +181,43 @@ class OutcomeModel:
             pending: What stands in for the outcomes of these.
             generator: Seeds the restarts of a fit.
             sign: What outcomes were multiplied by, so that larger ones are better.
+
+        Raises:
+            InputDataError: if the noise of the outcomes is neither known nor learned.
         """
-        X = torch.cat([self.observations.X[:0], *open_rows])
+        X = torch.cat([self._known.X[:0], *open_rows])
         # What lies in the future need not be counted now, nor what would be dropped when observed.
         X = X[X[:, -1] <= t]
-        outcomes = Observations(X, torch.zeros(len(X), 1, dtype=torch.float64))
-        rows = X[self.keeps(outcomes, t)]
+        rows = X[self.keeps(Observations(X, torch.zeros_like(X[:, :1])), t)]
         rows = rows[rows[:, -1].argsort(stable=True)]
-        winsorized, cutoff = self._winsorized(self.observations)
+        observations, cutoff = self._winsorized()
         if cutoff != self._cutoff:
-            self.posterior_state.restart()
+            self.restart()
             self._cutoff = cutoff
-        self.posterior_state.update(winsorized, self.num_told, generator)
-        self.newest = self.posterior_state.condition(winsorized, rows, pending)
+        fitter, before = self.fitter, self.fitter.fitted.newest
+        fitter.check_noise(observations)
+        seen, held = self._num_seen, self.posterior
+        self._num_seen = None  # What an error leaves half-way is of no use.
+        if fitter.may_change(self.num_told, are_others=seen is None):
+            fitter.fit(observations, self.num_told, generator)
+            seen = None
+        if seen is None or held is None:
+            model, self._num_built = self._built(observations), len(observations)
+        else:
+            new = standardized(observations[seen:], fitter.transform)
+            model = self._taken_in(cast(Any, held.model), new)
+        self._posterior = StandardizedModel(model, fitter.transform)
+        self._num_seen = len(observations)
+        self.new_fit = None if fitter.fitted.newest is before else fitter.fitted.newest
+        self.newest = self._with_pending(observations, rows, pending)
         if cutoff > -math.inf and not self._has_winsorized:
             self._has_winsorized = True
-            newest = self.observations.Y[cutoff > self.observations.Y][-1].item()
+            Y = self.observations.Y
             logger.warning(
                 "Outcomes far %s the rest, the newest %g, enter the model as %.4g, here and from "
                 "now on. A trial that crashed may also be ended by fail(trial, reason).",
                 "above" if sign < 0 else "below",
-                sign * newest,
+                sign * Y[cutoff > Y][-1].item(),
                 sign * cutoff,
             )
 
@@ -177,118 +230,124 @@ class OutcomeModel:
             t: The time.
             generator: Seeds the restarts of a fit.
         """
-        winsorized, cutoff = self._winsorized(self._held(t))
-        keep, state = self.keeps(winsorized, t), self.posterior_state.copy()
-        kept = winsorized[keep]
-        are_others = cutoff != self._cutoff or len(winsorized) > len(self.observations)
-        if are_others or not bool(keep.all()):
-            state.restart()
-        state.update(kept, self.num_told, generator)
-        self.newest = state.condition(kept, kept.X[:0], IgnorePending())
+        new = self._at(t)
+        new.condition(t, [], IgnorePending(), generator)
+        self.newest = new.newest
 
-    def admit(self, trial: Trial, row: Tensor) -> tuple[Trial, Rejection | None]:
-        """Return a trial with the prediction of its outcome, and why it is rejected, if it is.
+    def fitter_at(self, t: float, generator: Generator) -> ModelFitter:
+        """Return a copy of the fitter, fitted to the observations that count at a time.
+
+        Args:
+            t: The time.
+            generator: Seeds the restarts of a fit.
+        """
+        new = self._at(t)
+        new.fitter.fit(new._winsorized()[0], self.num_told, generator)
+        return new.fitter
+
+    def predict(self, row: Tensor) -> tuple[float, float]:
+        """Return mean and variance at a row by the outcomes alone, whatever is pending.
+
+        Args:
+            row: ``1 x d``, not before the newest observation or pending trial.
+        """
+        assert self.posterior is not None
+        mean, variance = self.posterior.moments(row)
+        return mean.item(), variance.item()
+
+    def outcome_noise(self) -> float | None:
+        """Return the noise variance to expect of the next outcome: given, observed, or learned.
+
+        None where it comes with the outcomes, and none has come yet.
+        """
+        assert self.posterior is not None
+        scale, Yvar = self.posterior.scale, self.observations.Yvar
+        if self.fitter.given_noise is not None:
+            return self.fitter.given_noise * scale**2
+        if Yvar is not None and len(Yvar) > 0:
+            return Yvar.mean().item()
+        if isinstance(self.fitter.refit, RefitNever):
+            return None
+        return cast(OneOutputModel, self.posterior.model).noise_variance.item() * scale**2
+
+    def admit(self, trial: Trial, row: Tensor) -> tuple[float | None, Rejection | None]:
+        """Return what the outcome of a trial would tell, in nats, and why it is rejected, if it is.
 
         Args:
             trial: A trial that is about to be opened.
             row: Its row, ``1 x d``.
         """
         if not self.retention.needs_prediction:
-            return trial, None
-        noise_variance = self.posterior_state.outcome_noise(self.observations)
+            return None, None
+        noise_variance = self.outcome_noise()
         if noise_variance is None:
-            return trial, None
+            return None, None
         assert self.newest is not None
         mean, variance = (each.item() for each in self.newest.moments(row))
         prediction = Prediction(trial.t, mean, variance, noise_variance, trial.id)
         rejection = self.retention.admit(prediction, len(self.observations))
-        trial = replace(
-            trial,
-            informative=rejection is None,
-            information_gain=prediction.information_gain,
-            skipped=rejection is not None and rejection.skip,
-        )
-        if not trial.skipped:
+        if rejection is None or not rejection.skip:
             # Its outcome is compared with the other outcomes, not with what stands in for some.
-            mean, variance = self.posterior_state.predict(row)
+            mean, variance = self.predict(row)
             self._predictions[trial.id] = replace(prediction, mean=mean, variance=variance)
-        return trial, rejection
+        return prediction.information_gain, rejection
 
     def check_variances(self, observation: Observations) -> None:
         """Raise ``InputDataError`` if only one of it and the observations has noise variances."""
-        for held in (self.observations, *(each for _, each, _ in self._set_aside)):
-            if len(held) and (held.Yvar is None) != (observation.Yvar is None):
-                raise InputDataError(
-                    "Expected Yvar with every observation or with none. Got "
-                    f"Yvar={observation.Yvar} after observations "
-                    f"{'without' if held.Yvar is None else 'with'} it."
-                )
+        held = self._known
+        if len(held) and (held.Yvar is None) != (observation.Yvar is None):
+            raise InputDataError(
+                "Expected Yvar with every observation or with none. Got "
+                f"Yvar={observation.Yvar} after observations "
+                f"{'without' if held.Yvar is None else 'with'} it."
+            )
 
     def learn(self, trial: Trial, observation: Observations) -> None:
         """Take in the outcome of a trial, if it is informative."""
         # What may refuse the outcome comes first, what takes it in last.
-        observations = self.observations.append(observation) if trial.informative else None
+        known = self._known.append(observation) if trial.informative else self._known
         prediction = self._predictions.get(trial.id)
         # Measured at another time, the outcome is another than was predicted.
         if prediction is not None and prediction.t == observation.X[0, -1]:
             if observation.Yvar is not None:
                 prediction = replace(prediction, noise_variance=observation.Yvar.item())
             self.retention.observe_outcome(prediction, observation.Y.item())
-        if observations is not None:
-            self.observations = observations
-            self._trials += (trial.id,)
+        self._predictions.pop(trial.id, None)
+        if trial.informative:
+            self._known, self._trials = known, (*self._trials, trial.id)
+            self._discarded_at = torch.nn.functional.pad(self._discarded_at, (0, 1), value=math.inf)
             # What is refused makes no fit due: it would learn nothing from it.
             self.num_told += 1
-        self._predictions.pop(trial.id, None)
 
     def forget(self, trial: Trial) -> None:
         """Forget what was predicted of a trial whose outcome will not come."""
         self._predictions.pop(trial.id, None)
 
-    def new_fit(self) -> dict[str, list[float]] | None:
-        """Return the hyperparameters fitted since the last call; None if there were no fits."""
-        fitter = self.posterior_state.fitter
-        newest = fitter.fitted.newest
-        if newest is self._fit_seen:
-            return None
-        self._fit_seen = newest
-        return newest
-
     def state_dict(self) -> dict[str, Any]:
         """Return what was learned of the observations, and of the open trials, as data."""
+        numbers = {"num_built": self._num_built, "num_seen": self._num_seen}
         return {
             "num_told": self.num_told,
             "cutoff": None if self._cutoff == -math.inf else self._cutoff,
-            "posterior": self.posterior_state.state_dict(),
+            "posterior": {"fitter": self.fitter.state_dict(), **numbers},
             "retention": self.retention.state_dict(),
             "predictions": [asdict(each) for each in self._predictions.values()],
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over what :meth:`state_dict` returned, for the observations held."""
-        self.num_told = state["num_told"]
-        self._cutoff = -math.inf if state["cutoff"] is None else state["cutoff"]
-        self._has_winsorized = state["cutoff"] is not None
-        self.retention.load_state_dict(state["retention"])
-        predictions = [Prediction(**each) for each in state["predictions"]]
-        self._predictions = {each.trial_id: each for each in predictions}
-        # As they entered the model at the newest ask.
-        Y = self.observations.Y.clamp_min(self._cutoff)
-        self.posterior_state.load_state_dict(state["posterior"], replace(self.observations, Y=Y))
-        self._fit_seen = self.posterior_state.fitter.fitted.newest
-
     def load(
         self,
-        trials: Sequence[RecordedTrial],
-        observe: Callable[[Sequence[RecordedTrial]], Observations],
+        state: Mapping[str, Any],
+        observations: Observations,
+        trials: Sequence[int],
         asks: Sequence[tuple[float, Sequence[int]]],
         newest_told: float,
     ) -> None:
-        """Take over the observations of trials, in the order in which they were told.
+        """Take over what :meth:`state_dict` returned, and the observations of trials.
 
         Args:
-            trials: The trials.
-            observe: Returns the observations of some trials.
+            state: The data.
+            observations: The observations that entered the model, in the order in which they came.
+            trials: The numbers of their trials.
             asks: For each ask in their order its time, and the numbers of the trials whose
                 observations were discarded for it.
             newest_told: The time of the newest outcome.
@@ -300,25 +359,145 @@ class OutcomeModel:
                 discarded.pop()
             if numbers:
                 discarded.append((t, numbers))
-        dropped = {number: t for t, numbers in discarded for number in numbers}
-        held = [each for each in trials if each.id not in dropped]
-        self.observations, self._trials = observe(held), tuple(each.id for each in held)
-        for t in sorted({t for t, _ in discarded if t > newest_told}):
-            aside = [each for each in trials if dropped.get(each.id) == t]
-            self._set_aside += ((t, observe(aside), tuple(each.id for each in aside)),)
+        at = {number: t for t, numbers in discarded for number in numbers}
+        self._discarded_at = torch.tensor(
+            [at.get(each, math.inf) for each in trials], dtype=torch.float64
+        )
+        left = self._discarded_at > newest_told
+        self._known, self._discarded_at = observations[left], self._discarded_at[left]
+        self._trials = tuple(compress(trials, left.tolist()))
+        self.num_told = state["num_told"]
+        self._cutoff = -math.inf if state["cutoff"] is None else state["cutoff"]
+        self._has_winsorized = state["cutoff"] is not None
+        self.retention.load_state_dict(state["retention"])
+        predictions = [Prediction(**each) for each in state["predictions"]]
+        self._predictions = {each.trial_id: each for each in predictions}
+        self.fitter.load_state_dict(state["posterior"]["fitter"])
+        self._num_seen = state["posterior"]["num_seen"]
+        if self._num_seen is not None:
+            self._num_built = state["posterior"]["num_built"]
+            # As they entered the model at the newest ask.
+            held = self.observations
+            held = replace(held, Y=held.Y.clamp_min(self._cutoff))
+            self._resumed = held[: self._num_seen]
+            self.fitter.resume(held[: self._num_built])
 
-    def _held(self, t: float) -> Observations:
-        """Return the observations held, with those that were set aside for an ask after ``t``."""
-        again = [each for later, each, _ in self._set_aside if later > t]
-        return reduce(Observations.append, [*again, self.observations])
+    def restart(self) -> None:
+        """Forget all observations in the posterior, which is built again."""
+        self._num_seen = self._resumed = None
 
-    def _winsorized(self, observations: Observations) -> tuple[Observations, float]:
-        """Return observations as they enter the model, and the least outcome that may."""
+    def _at(self, t: float) -> Self:
+        """Return a copy with the observations that count at a time, whose changes are its own."""
+        posterior, new = self.posterior, copy(self)
+        new.fitter, new._has_winsorized = copy(self.fitter), True
+        if posterior is not None:
+            new._posterior = replace(posterior, model=copy(posterior.model))
+        new.discard(t, -math.inf)
+        return new
+
+    def _drop(self, observations: Observations, keep: Tensor, t: float) -> None:
+        """Have the posterior built again without observations, unless they have lost their weight.
+
+        Args:
+            observations: Those held.
+            keep: Mask of the observations that stay, ``n``.
+            t: The present time.
+        """
+        if self.posterior is None or self._num_seen is None:
+            return
+        age = t - observations.X[: self._num_seen][~keep[: self._num_seen], -1]
+        if len(age) == 0:
+            return
+        self._num_seen -= len(age)
+        self._num_built -= int((~keep[: self._num_built]).sum())
+        model: Any = self.posterior.model
+        # A policy that drops at this very weight rounds it otherwise.
+        if isinstance(model, StreamingGP):
+            # Found by the weight when the model was made, which takes longer than a round.
+            may_matter = age.min().item() < model.memory * (1 - TIE_TOLERANCE)
+        elif len(model.weights) > 1 or 3 * self._num_seen <= 2 * len(model.train_targets):
+            # An average is built again in each round, and one that is crowded.
+            may_matter = True
+        else:
+            kernels, least = self.dense.temporal_kernels, NEGLIGIBLE_WEIGHT * (1 + TIE_TOLERANCE)
+            may_matter = not kernels or any(bool((k.weight(age) > least).any()) for k in kernels)
+        if may_matter:
+            self.restart()
+
+    def _winsorized(self) -> tuple[Observations, float]:
+        """Return the observations as they enter the model, and the least outcome that may."""
+        observations = self.observations
         if not self.is_objective:
             return observations, -math.inf
-        fitter = self.posterior_state.fitter
-        scale = fitter.unit if isinstance(fitter.refit, RefitNever) else 0.0
-        cutoff = lower_cutoff(observations, fitter.bounds, self.layout.num_actions, scale)
+        scale = self.fitter.unit if isinstance(self.fitter.refit, RefitNever) else 0.0
+        cutoff = lower_cutoff(observations, self.fitter.bounds, self.layout.num_actions, scale)
         if cutoff > -math.inf:
             observations = replace(observations, Y=observations.Y.clamp_min(cutoff))
         return observations, cutoff
+
+    def _built(self, observations: Observations) -> StreamingGP | EnsembleGP:
+        """Return the model of some observations by the newest hyperparameters."""
+        fitter, observations = self.fitter, self.fitter.standardized(observations)
+        if fitter.fitted.sets is not None and self.choices is None:
+            held = observations.X, observations.Y, observations.Yvar
+            return EnsembleGP.from_sets(fitter.fitted.sets, *held).weighed_by_likelihood()
+        dense, noise = fitter.last_model, fitter.given_noise
+        assert dense is not None
+        if self.choices is None:
+            return self._taken_in(EnsembleGP.from_model(dense, noise), observations)
+        if self._prior is None or self._prior[0] is not dense:
+            choices, tol = self.choices, NEGLIGIBLE_WEIGHT
+            model = StreamingGP.from_model(dense, choices, noise_variance=noise, tol=tol)
+            self._prior = dense, model
+        return self._taken_in(copy(self._prior[1]), observations)
+
+    def _taken_in(
+        self, model: StreamingGP | EnsembleGP, new: Observations
+    ) -> StreamingGP | EnsembleGP:
+        """Return a model with more standardized outcomes."""
+        if len(new) == 0:
+            return model
+        if isinstance(model, EnsembleGP):
+            return model.condition_on_observations(new.X, new.Y, new.Yvar)
+        model.observe(new.X, new.Y, new.Yvar)
+        return model
+
+    def _with_pending(
+        self, observations: Observations, rows: Tensor, pending: Pending
+    ) -> StandardizedModel:
+        """Return the posterior after the pending trials.
+
+        Args:
+            observations: The observations in the posterior.
+            rows: ``[action | context | time]`` of the pending trials, ``q x d``, oldest first; none
+                where ``q`` is 0.
+            pending: What stands in for their outcomes.
+        """
+        assert self._posterior is not None
+        model: Any = self._posterior.model
+        is_streaming = isinstance(model, StreamingGP)
+        # As long as nothing is known of their noise, it is the least possible.
+        known = (self.outcome_noise() or 0.0) / self._posterior.scale**2
+        noise = torch.full_like(rows[:, :1], max(known, MIN_NOISE))
+        if is_streaming and not len(rows) == 0 == model.num_pending:
+            if len(rows) > 0:
+                now = torch.cat([rows[:, -1], observations.X[:, -1]]).max()
+                is_near = now - rows[:, -1] < model.memory
+                rows, noise = rows[is_near], noise[is_near]
+            # They are known all the same, so that outcomes that come late cost no more.
+            model.set_X_pending(rows, noise)
+            rows = model.X_pending
+        if len(rows) == 0 or not pending.enabled:
+            return self._posterior
+        with torch.no_grad():
+            if is_streaming:
+                expected = model.expected_outcomes.unsqueeze(-1)
+            else:
+                expected, _ = marginals(model, rows.unsqueeze(-2))
+            expected, _ = self.fitter.transform.untransform(expected)
+            Y, _ = self.fitter.transform(pending.outcomes(rows, expected))
+            if is_streaming:
+                conditioned = model.condition_on_pending(Y)
+            else:
+                conditioned = model.condition_on_observations(rows, Y, noise=noise)
+        return replace(self._posterior, model=conditioned)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -25,13 +24,12 @@ class Pending(ABC):
     """Whether the model is conditioned on pending trials at all."""
 
     @abstractmethod
-    def outcomes(self, rows: Tensor, expected: Callable[[], Tensor]) -> Tensor:
+    def outcomes(self, rows: Tensor, expected: Tensor) -> Tensor:
         """Return the values to condition on in place of the outcomes.
 
         Args:
             rows: ``[action | context | time]`` of the pending trials, ``q x d``, oldest first.
-            expected: Returns their posterior means given the outcomes that have arrived,
-                ``q x 1``.
+            expected: Their posterior means given the outcomes that have arrived, ``q x 1``.
 
         Returns:
             ``q x 1``, in units of the outcome.
@@ -48,7 +46,7 @@ class IgnorePending(Pending):
 
     enabled = False
 
-    def outcomes(self, rows: Tensor, expected: Callable[[], Tensor]) -> Tensor:
+    def outcomes(self, rows: Tensor, expected: Tensor) -> Tensor:
         """Return no values."""
         return rows.new_empty(0, 1)
 
@@ -61,9 +59,9 @@ class Hallucinate(Pending):
     is the default of the recipes with a GP.
     """
 
-    def outcomes(self, rows: Tensor, expected: Callable[[], Tensor]) -> Tensor:
+    def outcomes(self, rows: Tensor, expected: Tensor) -> Tensor:
         """Return the posterior means."""
-        return expected()
+        return expected
 
 
 @dataclass(frozen=True)
@@ -88,6 +86,6 @@ class ConstantLiar(Pending):
                 f"Expected the least value of the function, a finite number. Got {self.value!r}."
             )
 
-    def outcomes(self, rows: Tensor, expected: Callable[[], Tensor]) -> Tensor:
+    def outcomes(self, rows: Tensor, expected: Tensor) -> Tensor:
         """Return the constant for each."""
         return torch.full_like(rows[:, :1], self.value)

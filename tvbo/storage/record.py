@@ -326,7 +326,7 @@ def _row_of(trial: Trial, event: Event) -> dict[str, Any]:
         "round": event.round or None,
         "t": float(trial.t),
         "nanoseconds": getattr(trial.t, "nanoseconds", None),
-        "asked": event.asked,
+        "asked": trial.asked,
         "measured": None,
         "parameters": named,
         "X": trial.X.flatten().tolist(),

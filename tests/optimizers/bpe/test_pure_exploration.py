@@ -5,7 +5,6 @@ from botorch.exceptions.errors import InputDataError
 
 from tvbo.optimizers.bpe import FiniteSetWidth, SubExponentialDelay
 from tvbo.optimizers.bpe.confidence import FixedWidth, PriorDrawWidth
-from tvbo.optimizers.bpe.delays import EstimatedDelay
 from tvbo.recipes import bpe_delay
 
 PAPER = SubExponentialDelay(mean=50, xi=9, b=1)
@@ -35,7 +34,7 @@ def test_the_papers_plan(choices, kernel):
 
 def test_defaults(choices, kernel):
     optimizer = bpe_delay(choices=choices, covar_module=kernel, noise_variance=0.01, horizon=50)
-    assert optimizer.delay == EstimatedDelay()
+    assert optimizer.delay is None
     assert optimizer.width == PriorDrawWidth()
     assert optimizer.delta == 0.1
 

@@ -5,26 +5,25 @@ from __future__ import annotations
 import math
 from copy import copy, deepcopy
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from gpytorch.kernels import Kernel
 from torch import Generator, Tensor
 
-from tvbo.optimizers.base import Optimizer
+from tvbo.optimizers.base import Optimizer, OptimizerOptions
 from tvbo.optimizers.bpe.confidence import Exploration, PriorDrawWidth, WidthRule
-from tvbo.optimizers.bpe.delays import NO_DELAY, DelayBound, EstimatedDelay
+from tvbo.optimizers.bpe.delays import NO_DELAY, DelayBound, estimate_delay
 from tvbo.optimizers.bpe.surviving_set import (
     MIN_NOISE_SHARE,
     RoundPosterior,
     SurvivingRegion,
     SurvivingSet,
 )
-from tvbo.optimizers.event import Settings
 from tvbo.recommendation import Recommendation
 from tvbo.spaces import Box, FiniteSpace
-from tvbo.spaces.labels import Context, Time, TimeScale
+from tvbo.spaces.labels import Context, Time
 from tvbo.spaces.observations import Observations
 from tvbo.spaces.search_space import SearchSpace
 from tvbo.trial import Trial
@@ -52,6 +51,14 @@ class BPEDelay(Optimizer):
     outcomes removes nothing. A trial that failed or expired keeps its place among the chosen
     points. Rounds count asks; ``t`` plays no part, and there are no contexts.
 
+    Where delays are estimated, the first round is :math:`\lceil\sqrt T\rceil` trials long; where
+    they are longer than that, no action is removed at its end, and the round only serves to observe
+    them. A delay is counted in asks: the number of asks after the trial's own, up to the outcome. A
+    trial that failed or expired was pending until then. An outcome that is lost without notice
+    looks like a very long delay; let its trial expire. The lengths of rounds depend on delays
+    alone, never on the values of outcomes, so that the bounds stay valid. Their number is not known
+    in advance; the widths use the number of rounds without delay, which is larger.
+
     Args:
         search_space: A finite set, or a box, of which a pool of points is looked at, and for the
             largest lower bound the neighbourhood of the best of them.
@@ -60,13 +67,12 @@ class BPEDelay(Optimizer):
             at least 1e-12 of the largest prior variance.
         horizon: T, the number of asks.
         delta: Probability of failure δ, in (0, 1).
-        delay: How late outcomes may be, in rounds of asking. None: learned, by
-            :class:`EstimatedDelay`.
+        delay: How late outcomes may be, in rounds of asking. None: estimated again at the start of
+            each round (:func:`tvbo.optimizers.bpe.delays.estimate_delay`).
         width: How wide the bounds are; None is :class:`PriorDrawWidth`. :class:`FiniteSetWidth` is
             that of Theorem 6.1, and needs the function's norm.
-        generator: Where the seed of every random choice is drawn from, or the seed itself; default
-            a fresh one with seed 0.
-        settings: As of :class:`Optimizer`.
+        minimize: Whether smaller outcomes are better.
+        **options: As of :class:`Optimizer`.
 
     Attributes:
         num_rounds: R, the number of rounds, or an upper bound of it where delays are estimated.
@@ -87,27 +93,19 @@ class BPEDelay(Optimizer):
         noise_variance: float,
         horizon: int,
         delta: float = 0.1,
-        delay: DelayBound | EstimatedDelay | None = None,
+        delay: DelayBound | None = None,
         width: WidthRule | None = None,
-        generator: Generator | int | None = None,
         minimize: bool = False,
-        time_scale: TimeScale | None = None,
-        settings: Settings | None = None,
+        **options: Unpack[OptimizerOptions],
     ):
-        super().__init__(
-            search_space,
-            generator=generator,
-            minimize=minimize,
-            time_scale=time_scale,
-            settings=settings,
-        )
+        super().__init__(search_space, minimize=minimize, **options)
         check_count(horizon=horizon)
         check_probability(delta=delta)
         self.noise_variance = as_number("noise_variance", noise_variance)
         check_positive(noise_variance=self.noise_variance)
         self.horizon, self.delta = int(horizon), delta
-        self.delay = EstimatedDelay() if delay is None else delay
-        if not isinstance(self.delay, DelayBound | EstimatedDelay):
+        self.delay = delay
+        if not isinstance(delay, DelayBound | None):
             raise TypeError(f"Expected a delay, such as SubExponentialDelay. Got {delay!r}.")
         self.width = PriorDrawWidth() if width is None else width
         if not callable(self.width):
@@ -123,8 +121,7 @@ class BPEDelay(Optimizer):
         else:
             self._left = SurvivingRegion(search_space, *model, self.generator)
         self._check_noise(self.noise_variance)
-        bound = NO_DELAY if isinstance(self.delay, EstimatedDelay) else self.delay
-        shortest = bound.upper_bound(self.horizon, delta)
+        shortest = (delay or NO_DELAY).upper_bound(self.horizon, delta)
         self.num_rounds = len(exploration_rounds(self.horizon, shortest))
         self._exploration = Exploration(
             delta=delta,
@@ -215,8 +212,8 @@ class BPEDelay(Optimizer):
         if self._num_asked >= self.horizon:
             raise ValueError(f"Expected at most horizon={self.horizon} asks. Got one more.")
 
-    def _start_ask(self, number: int) -> None:
-        super()._start_ask(number)
+    def _start_ask(self) -> None:
+        super()._start_ask()
         if self._left.num_chosen == self.plan.length:
             # The round in progress ends, and the next one begins.
             plan = self._planned(self.plan)
@@ -233,7 +230,7 @@ class BPEDelay(Optimizer):
 
     def _open_trial(self, trial: Trial) -> None:
         # Only now: an ask that broke half-way was none. One that is attached is not the round's.
-        if trial.id in self._asked_at:
+        if trial.asked is not None:
             self._left.condition(trial.X)
             self._asked[trial.id] = self._num_asked
         super()._open_trial(trial)
@@ -254,10 +251,10 @@ class BPEDelay(Optimizer):
 
     def _planned(self, previous: ExplorationRound) -> ExplorationRound:
         """Return the plan of a round that begins with the next ask."""
-        bound = self.delay
-        if isinstance(bound, EstimatedDelay):
-            awaited = [self._num_asked - number for number in self._asked.values()] + self._lost
-            bound = bound.given(self._delays, awaited)
+        bound: DelayBound = self.delay or NO_DELAY
+        awaited = [self._num_asked - number for number in self._asked.values()] + self._lost
+        if self.delay is None and (self._delays or awaited):
+            bound = estimate_delay(self._delays, awaited)
         wait = bound.upper_bound(self.horizon, self.delta)
         return previous.next(self.horizon, wait, self.horizon - self._num_asked)
 
