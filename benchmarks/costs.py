@@ -17,9 +17,8 @@ from tvbo import recipes
 from tvbo.acquisition import UCB, LogBeta
 from tvbo.fit.model_fitter import ModelFitter
 from tvbo.kernels import CovarianceMatrixKernel
-from tvbo.logs.blocks import BlockLikelihood
 from tvbo.logs.dataset import DriftLog, panel_rows
-from tvbo.logs.likelihood import LogLikelihood
+from tvbo.logs.likelihood import BlockLikelihood, LogLikelihood
 from tvbo.optimizers import GPOptimizer, OutcomeModel
 from tvbo.spaces import FiniteSpace, InputLayout
 from tvbo.test_functions.drifting_gp import unit_grid

@@ -13,8 +13,7 @@ from torch import Tensor
 from experiments.problems.time_of_day import time_of_day
 from tvbo.kernels import ContextActionKernel
 from tvbo.logs.likelihood import with_gradient
-from tvbo.logs.maximize import RATE, LikelihoodMaximizer
-from tvbo.logs.profile import at_rate
+from tvbo.logs.maximize import RATE, LikelihoodMaximizer, at_rate
 
 RATE_BOUNDS = (1e-5, 50.0)
 """Range of ρ = -ln(1 - ε) per hour, from negligible drift per day to fast drift per step."""

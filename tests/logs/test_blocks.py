@@ -4,9 +4,8 @@ import pytest
 import torch
 from linear_operator.utils.errors import NotPSDError
 
-from tvbo.logs.blocks import BlockLikelihood
 from tvbo.logs.dataset import DriftLog, panel_rows
-from tvbo.logs.likelihood import LogLikelihood
+from tvbo.logs.likelihood import BlockLikelihood, LogLikelihood
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
 

@@ -10,8 +10,14 @@ from scipy.stats import chi2
 
 from tvbo.logs.dataset import DriftLog
 from tvbo.logs.likelihood import LogLikelihood
-from tvbo.logs.maximize import RATE, LikelihoodMaximizer
-from tvbo.logs.profile import ROOT_TOLERANCE, at_rate, profile_rate, rates_at_noise
+from tvbo.logs.maximize import (
+    RATE,
+    ROOT_TOLERANCE,
+    LikelihoodMaximizer,
+    at_rate,
+    profile_rate,
+    rates_at_noise,
+)
 from tvbo.test_functions.drifting_gp import drifting_gp_log
 
 pytestmark = pytest.mark.usefixtures("double_by_default")

@@ -11,19 +11,37 @@ from dataclasses import dataclass, replace
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, ModelFittingError
-from gpytorch.kernels import Kernel, RBFKernel
+from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 from torch import Tensor
 
 from tvbo.kernels import TemporalKernel
-from tvbo.logs.blocks import BLOCK, BlockLikelihood
+from tvbo.logs.block_length import block_length
 from tvbo.logs.dataset import DriftLog
-from tvbo.logs.drift_result import DriftFit, drift_fit_of
-from tvbo.logs.likelihood import BLOCK as BLOCK_ROWS
-from tvbo.logs.likelihood import EARLIER, MAX_DENSE, RECENT, LogLikelihood
-from tvbo.logs.maximize import RATE, LikelihoodMaximizer, Optimum
+from tvbo.logs.drift_result import DriftFit, forgetting_rate
+from tvbo.logs.likelihood import (
+    BLOCK,
+    EARLIER,
+    EXACT_BLOCK,
+    MAX_DENSE,
+    RECENT,
+    BlockLikelihood,
+    LogLikelihood,
+)
+from tvbo.logs.maximize import (
+    OUTLIERS,
+    RATE,
+    START_STEPS,
+    STEPS,
+    LikelihoodMaximizer,
+    Optimum,
+    Profile,
+    at_rate,
+    explore_starts,
+    profile_rate,
+    rates_at_noise,
+)
 from tvbo.logs.outliers import LogModel, clipped, find_outliers, outlier_messages
 from tvbo.logs.parameters import scaled_kernel
-from tvbo.logs.profile import OUTLIERS, START_STEPS, STEPS, at_rate, explore_starts, profile_rate
 from tvbo.terminal import patient_steps
 from tvbo.values import as_number, check_positive
 
@@ -49,7 +67,7 @@ def make_likelihood(log: DriftLog, covar_module: Kernel, mean: float | None) -> 
         mean: The prior mean; None integrates it out.
     """
     n_actions = log.num_actions
-    if n_actions <= MAX_ACTIONS and len(log) > BLOCKS_PAY * (BLOCK + n_actions):
+    if n_actions <= MAX_ACTIONS and len(log) > BLOCKS_PAY * (EXACT_BLOCK + n_actions):
         return BlockLikelihood(log, covar_module, mean)
     return LogLikelihood(log, covar_module, mean)
 
@@ -61,6 +79,16 @@ subsample if the log is long, and then on the whole log."""
 SUBSAMPLE_SIZE, LONG = 300, 600
 """Observations of the subsample from which the starts of a long log are maximized, and those above
 which a log is long."""
+
+
+NOISE_FACTORS = (2.0, 10.0)
+"""Factors of the noise variance, and of its inverse, for which ε is reported as well."""
+
+EXTRAPOLATED = 10.0
+"""Half-life, as a multiple of the longest segment, above which ε is an extrapolation."""
+
+FLAT = 0.1
+"""Range of the profile, in nats, below which the likelihood counts as flat."""
 
 
 class DriftFitError(ModelFittingError, RuntimeError):
@@ -164,7 +192,7 @@ def fit_drift(
     if len(log) > MAX_DENSE and log.num_actions > MAX_ACTIONS:
         messages.append(
             f"The likelihood of {len(log):,} rows over {log.num_actions:,} actions is approximate: "
-            f"each {BLOCK_ROWS} rows are given some {RECENT + EARLIER} earlier ones, not all."
+            f"each {BLOCK} rows are given some {RECENT + EARLIER} earlier ones, not all."
         )
     names = [*STEPS, *(form.name for form in forms)]
     with patient_steps(names, "fit_drift", progress) as show:
@@ -243,7 +271,7 @@ class _Fit:
             maximizer, self.num_starts, self.level, self.on_step, subsample, max(1, lost)
         )
         model = _model(maximizer, profile.best)
-        return drift_fit_of(profile, maximizer, log, self.level, self.time_unit), model
+        return self._result(profile, maximizer, log), model
 
     def rough(self, log: DriftLog, before: LogModel | None) -> LogModel:
         """Fit a log from starts alone, or a model of nearly the same, on a subsample if long."""
@@ -273,6 +301,106 @@ class _Fit:
         if len(log) > LONG:
             subsample = maximizer_of(log.subsample(SUBSAMPLE_SIZE))
         return maximizer, subsample
+
+    def _result(self, profile: Profile, maximizer: LikelihoodMaximizer, log: DriftLog) -> DriftFit:
+        """Return the result of a fit, and set the kernel to the maximum."""
+        best, kernel = profile.best, maximizer.covar_module
+        sigma2, _ = maximizer.assign(best.theta)
+        by_noise = []
+        if log.Yvar is None:
+            by_noise.append((sigma2, forgetting_rate(profile.rate(best.log_rate))))
+            for factors in (NOISE_FACTORS, [1 / factor for factor in NOISE_FACTORS]):
+                fixed = [sigma2 * factor for factor in factors]
+                rates = rates_at_noise(maximizer, profile, fixed)
+                by_noise += zip(fixed, map(forgetting_rate, rates), strict=False)
+            by_noise.sort()
+        # The other noise variances have moved the kernel.
+        _, mean = maximizer.assign(best.theta)
+        rate = profile.rate(best.log_rate)
+        statistic = max(0.0, 2 * (best.log_likelihood - profile.at_zero.log_likelihood))
+        smooth = [k for k in kernel.modules() if isinstance(k, Kernel) and k.has_lengthscale]
+        scaled = [k for k in kernel.modules() if isinstance(k, ScaleKernel)]
+        nu = next((k.nu for k in smooth if isinstance(k, MaternKernel)), math.inf)
+        round_length = log.gaps.median().item()
+        horizon, dim = log.span / round_length + 1, log.actions.shape[-1]
+        low, high = profile.interval
+        return DriftFit(
+            forgetting_rate=forgetting_rate(rate),
+            forgetting_rate_interval=(forgetting_rate(low), forgetting_rate(high)),
+            level=self.level,
+            time_unit=self.time_unit,
+            half_life=2 * math.log(2) / rate if rate > 0 else math.inf,
+            noise_variance=None if log.Yvar is not None else sigma2,
+            mean=mean,
+            lengthscales=[x for k in smooth for x in k.lengthscale.detach().flatten().tolist()],
+            outputscale=scaled[0].outputscale.item() if scaled else None,
+            log_likelihood=best.log_likelihood,
+            lr_statistic=statistic,
+            lr_pvalue=0.5 * math.erfc(math.sqrt(0.5 * statistic)) if statistic > 0 else 1.0,
+            round_length=round_length,
+            block_length=block_length(
+                forgetting_rate(rate * round_length), horizon, dim=dim, nu=nu
+            ),
+            n_observations=len(log),
+            messages=self._messages(profile, maximizer, log, by_noise),
+            profile=[(forgetting_rate(profile.rate(x)), y) for x, y in profile.points],
+            covar_module=kernel,
+            forgetting_rate_by_noise=by_noise,
+        )
+
+    def _messages(
+        self,
+        profile: Profile,
+        maximizer: LikelihoodMaximizer,
+        log: DriftLog,
+        by_noise: list[tuple[float, float]],
+    ) -> list[str]:
+        """Return warnings on the reliability of the numbers."""
+        messages = []
+        best, (low, high) = profile.best, profile.interval
+        values = [y for _, y in profile.points]
+        change = max(values) - min(values)
+        if change < FLAT:
+            messages.append(
+                f"The likelihood is flat: from no drift to no memory it changes by {change:.2g} "
+                "nats, so this log says nothing about ε."
+            )
+        elif low == 0 and high == math.inf:
+            messages.append(
+                f"The {self.level:.0%} interval is all of [0, 1]: the log is too short, or too "
+                "sparse in time, to tell the drift."
+            )
+        elif best.log_rate <= maximizer.rate_bounds[0] and low == 0:
+            messages.append("ε is at its lower bound: the log shows no drift.")
+        elif best.log_rate >= maximizer.rate_bounds[1]:
+            messages.append(
+                "ε is at its upper bound: the function shares nothing between times, or the times "
+                "are too far apart to see what it shares."
+            )
+        elif 2 * math.log(2) / math.exp(best.log_rate) > EXTRAPOLATED * log.span and low > 0:
+            messages.append(
+                f"The half-life is more than {EXTRAPOLATED:g} times the length of the log: the "
+                "function drifts, but so slowly for its variance that ε and the signal variance "
+                "cannot be told apart. Trust neither alone; a fixed kernel, or a longer log, tells "
+                "ε."
+            )
+        if low > 40:
+            messages.append(
+                f"ε rounds to 1 per {self.time_unit}: state time in a shorter unit to tell it from "
+                "1."
+            )
+        at_bounds = maximizer.at_bounds(best.theta)
+        if at_bounds:
+            messages.append(f"At an end of its range: {', '.join(at_bounds)}.")
+        if by_noise and ("noise variance" in at_bounds or not maximizer.learns_noise):
+            rates = ", ".join(f"{rate:.3g} with {variance:.3g}" for variance, rate in by_noise)
+            how = (
+                "is at an end of its range" if maximizer.learns_noise else "was given, not learned"
+            )
+            messages.append(f"The noise variance {how}. ε rests on it: {rates}.")
+        if not best.converged:
+            messages.append(f"The maximization did not converge: {best.message}.")
+        return messages
 
 
 def _model(maximizer: LikelihoodMaximizer, optimum: Optimum) -> LogModel:

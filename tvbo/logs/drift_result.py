@@ -7,14 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from gpytorch.kernels import Kernel, MaternKernel, ScaleKernel
+from gpytorch.kernels import Kernel
 from gpytorch.means import ConstantMean
 
-from tvbo.logs.block_length import block_length
-from tvbo.logs.dataset import DriftLog
 from tvbo.logs.forms import DriftComparison, describe, describe_kernel, in_time
-from tvbo.logs.maximize import LikelihoodMaximizer
-from tvbo.logs.profile import Profile, rates_at_noise
 from tvbo.logs.saved import SavedFit
 from tvbo.serialize import to_data
 
@@ -178,127 +174,6 @@ def constant_mean(value: float) -> ConstantMean:
     return mean_module.requires_grad_(False)
 
 
-NOISE_FACTORS = (2.0, 10.0)
-"""Factors of the noise variance, and of its inverse, for which ε is reported as well."""
-
-LONG = 10.0
-"""Half-life, as a multiple of the longest segment, above which ε is an extrapolation."""
-
-FLAT = 0.1
-"""Range of the profile, in nats, below which the likelihood counts as flat."""
-
-
-def drift_fit_of(
-    profile: Profile,
-    maximizer: LikelihoodMaximizer,
-    log: DriftLog,
-    level: float,
-    time_unit: str,
-) -> DriftFit:
-    """Return the result of a fit, and set the kernel to the maximum.
-
-    Args:
-        profile: The profile likelihood.
-        maximizer: The maximizer of the likelihood.
-        log: The observations.
-        level: Confidence of the interval.
-        time_unit: Name of the unit of time.
-    """
-    best, kernel = profile.best, maximizer.covar_module
-    sigma2, _ = maximizer.assign(best.theta)
-    by_noise = []
-    if log.Yvar is None:
-        by_noise.append((sigma2, forgetting_rate(profile.rate(best.log_rate))))
-        for factors in (NOISE_FACTORS, [1 / factor for factor in NOISE_FACTORS]):
-            fixed = [sigma2 * factor for factor in factors]
-            rates = rates_at_noise(maximizer, profile, fixed)
-            by_noise += zip(fixed, map(forgetting_rate, rates), strict=False)
-        by_noise.sort()
-    # The other noise variances have moved the kernel.
-    _, mean = maximizer.assign(best.theta)
-    rate = profile.rate(best.log_rate)
-    statistic = max(0.0, 2 * (best.log_likelihood - profile.at_zero.log_likelihood))
-    smooth = [k for k in kernel.modules() if isinstance(k, Kernel) and k.has_lengthscale]
-    scaled = [k for k in kernel.modules() if isinstance(k, ScaleKernel)]
-    nu = next((k.nu for k in smooth if isinstance(k, MaternKernel)), math.inf)
-    round_length = log.gaps.median().item()
-    horizon, dim = log.span / round_length + 1, log.actions.shape[-1]
-    low, high = profile.interval
-    return DriftFit(
-        forgetting_rate=forgetting_rate(rate),
-        forgetting_rate_interval=(forgetting_rate(low), forgetting_rate(high)),
-        level=level,
-        time_unit=time_unit,
-        half_life=2 * math.log(2) / rate if rate > 0 else math.inf,
-        noise_variance=None if log.Yvar is not None else sigma2,
-        mean=mean,
-        lengthscales=[x for k in smooth for x in k.lengthscale.detach().flatten().tolist()],
-        outputscale=scaled[0].outputscale.item() if scaled else None,
-        log_likelihood=best.log_likelihood,
-        lr_statistic=statistic,
-        lr_pvalue=0.5 * math.erfc(math.sqrt(0.5 * statistic)) if statistic > 0 else 1.0,
-        round_length=round_length,
-        block_length=block_length(forgetting_rate(rate * round_length), horizon, dim=dim, nu=nu),
-        n_observations=len(log),
-        messages=_messages(profile, maximizer, log, level, time_unit, by_noise),
-        profile=[(forgetting_rate(profile.rate(x)), y) for x, y in profile.points],
-        covar_module=kernel,
-        forgetting_rate_by_noise=by_noise,
-    )
-
-
 def forgetting_rate(rate: float) -> float:
     """Return ε of ρ."""
     return -math.expm1(-rate)
-
-
-def _messages(
-    profile: Profile,
-    maximizer: LikelihoodMaximizer,
-    log: DriftLog,
-    level: float,
-    time_unit: str,
-    by_noise: list[tuple[float, float]],
-) -> list[str]:
-    """Return warnings on the reliability of the numbers."""
-    messages = []
-    best, (low, high) = profile.best, profile.interval
-    values = [y for _, y in profile.points]
-    change = max(values) - min(values)
-    if change < FLAT:
-        messages.append(
-            f"The likelihood is flat: from no drift to no memory it changes by {change:.2g} "
-            "nats, so this log says nothing about ε."
-        )
-    elif low == 0 and high == math.inf:
-        messages.append(
-            f"The {level:.0%} interval is all of [0, 1]: the log is too short, or too "
-            "sparse in time, to tell the drift."
-        )
-    elif best.log_rate <= maximizer.rate_bounds[0] and low == 0:
-        messages.append("ε is at its lower bound: the log shows no drift.")
-    elif best.log_rate >= maximizer.rate_bounds[1]:
-        messages.append(
-            "ε is at its upper bound: the function shares nothing between times, or the times "
-            "are too far apart to see what it shares."
-        )
-    elif 2 * math.log(2) / math.exp(best.log_rate) > LONG * log.span and low > 0:
-        messages.append(
-            f"The half-life is more than {LONG:g} times the length of the log: the function "
-            "drifts, but so slowly for its variance that ε and the signal variance cannot be "
-            "told apart. Trust neither alone; a fixed kernel, or a longer log, tells ε."
-        )
-    if low > 40:
-        messages.append(
-            f"ε rounds to 1 per {time_unit}: state time in a shorter unit to tell it from 1."
-        )
-    at_bounds = maximizer.at_bounds(best.theta)
-    if at_bounds:
-        messages.append(f"At an end of its range: {', '.join(at_bounds)}.")
-    if by_noise and ("noise variance" in at_bounds or not maximizer.learns_noise):
-        rates = ", ".join(f"{rate:.3g} with {variance:.3g}" for variance, rate in by_noise)
-        how = "is at an end of its range" if maximizer.learns_noise else "was given, not learned"
-        messages.append(f"The noise variance {how}. ε rests on it: {rates}.")
-    if not best.converged:
-        messages.append(f"The maximization did not converge: {best.message}.")
-    return messages

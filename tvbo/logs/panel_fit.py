@@ -24,7 +24,6 @@ from tvbo.logs.panel_cells import (
     typical_range,
 )
 from tvbo.logs.panel_forms import FAR, IndependentForm
-from tvbo.logs.panel_maximize import Maximum
 from tvbo.logs.panel_play import one_arm_scores, tune_multiplier
 from tvbo.logs.panel_report import PanelFit, messages_of
 from tvbo.logs.panel_season import seasons_of
@@ -34,6 +33,7 @@ from tvbo.logs.panel_selection import (
     MAX_VECTOR_ARMS,
     SCORED,
     VECTOR,
+    Maximum,
     PanelSearch,
     prefer,
 )
@@ -143,28 +143,25 @@ def fit_panel(
             f"Expected values T x n, T times and T labels of segments. Got shapes "
             f"{tuple(values.shape)}, {tuple(times.shape)} and {tuple(labels.shape)}."
         )
-    messages: list[str] = []
     rows, own_times, starts = _checked(values, times, labels)
     gap = float(np.median(np.diff(own_times)[~starts[1:]]))
     on_step("outliers")
     panel, outliers = _without_outliers(rows, own_times, starts, gap)
-    search = PanelSearch(panel, candidates, gap)
+    search = PanelSearch(panel, candidates, gap, on_step)
     zero = None if origin is None else _local_timestamp(origin)
     chosen_season: Season | None = None
     if season is not None:
-        chosen_season = _choose_season(
-            search, season, time_unit, zero, segments is not None, messages, on_step
-        )
-    kept = _affordable(names, search, messages)
-    fits = _fit_forms(search, kept, chosen_season, on_step)
+        chosen_season = _choose_season(search, season, time_unit, zero, segments is not None)
+    kept = _affordable(names, search)
+    fits = {name: search.fit(name, chosen_season) for name in kept}
     if season == "auto" and chosen_season is not None:
         # Exponential decay may need a season for what is smooth drift.
         count = search.cells.num_values
         best = max(_shared(fits) or fits, key=lambda name: fits[name].evidence(count))
         if search.fit(best, None).evidence(count) > fits[best].evidence(count):
             chosen_season = None
-            fits = _fit_forms(search, kept, None, on_step)
-    chosen, scores, reason = _choose_form(search, fits, on_step)
+            fits = {name: search.fit(name, None) for name in kept}
+    chosen, scores, reason = _choose_form(search, fits)
     on_step(f"maximum of {chosen}")
     found = search.polish(fits[chosen])
     model = search.model(found)
@@ -191,7 +188,7 @@ def fit_panel(
         ],
         chosen=list(fits).index(chosen),
         reason=reason,
-        messages=[*messages, *messages_of(found, search.cells, outliers)],
+        messages=[*search.messages, *messages_of(found, search.cells, outliers)],
         outliers=outliers,
         model=model,
         belief=model.filter_panel(panel.values, panel, gap),
@@ -238,20 +235,15 @@ def _choose_season(
     time_unit: str,
     origin: pd.Timestamp | None,
     is_segmented: bool,
-    messages: list[str],
-    on_step: Callable[[str], None],
 ) -> Season | None:
     """Return the season of the largest evidence with exponential decay, or the given one."""
     base, count = CANDIDATES[0].name, search.cells.num_values
-    if season == "auto":
-        on_step(f"{base}, no season")
-    seasons = seasons_of(season, search, time_unit, origin, is_segmented, messages)
+    seasons = seasons_of(season, search, time_unit, origin, is_segmented)
     if season != "auto":
         search.settle(seasons[0])
         return seasons[0]
     best = search.fit(base, None)
     for each in seasons:
-        on_step(f"{base}, {each.kind} {each.length * search.gap:.4g}")
         search.settle(each)
         found = search.fit(base, each)
         if found.evidence(count) > best.evidence(count):
@@ -259,7 +251,7 @@ def _choose_season(
     return best.regressors.season
 
 
-def _affordable(names: Sequence[str], search: PanelSearch, messages: list[str]) -> list[str]:
+def _affordable(names: Sequence[str], search: PanelSearch) -> list[str]:
     """Return the forms that this panel allows, and say which are left out."""
     kept, cells, is_regular = list(names), search.cells, search.cells.is_regular
     if len(names) == 1:
@@ -270,28 +262,19 @@ def _affordable(names: Sequence[str], search: PanelSearch, messages: list[str]) 
         return kept
     if not is_regular:
         kept.remove(VECTOR)
-        messages.append("The times are not multiples of one gap: no vector autoregression.")
+        search.messages.append("The times are not multiples of one gap: no vector autoregression.")
     n = cells.values.shape[1]
     if n > MAX_VECTOR_ARMS and VECTOR in kept:
         kept.remove(VECTOR)
-        messages.append(f"More than {MAX_VECTOR_ARMS} arms: no vector autoregression was compared.")
+        search.messages.append(
+            f"More than {MAX_VECTOR_ARMS} arms: no vector autoregression was compared."
+        )
     if not cells.is_full and 2 * n > MAX_DENSE_STATES:
         kept = [name for name in kept if name in (CANDIDATES[0].name, INDEPENDENT, VECTOR)]
-        messages.append("Since cells are missing, and arms are many, fewer forms were compared.")
+        search.messages.append(
+            "Since cells are missing, and arms are many, fewer forms were compared."
+        )
     return kept
-
-
-def _fit_forms(
-    search: PanelSearch,
-    names: Sequence[str],
-    season: Season | None,
-    on_step: Callable[[str], None],
-) -> dict[str, Maximum]:
-    fits = {}
-    for name in names:
-        on_step(name)
-        fits[name] = search.fit(name, season)
-    return fits
 
 
 def _shared(fits: dict[str, Maximum]) -> list[str]:
@@ -300,7 +283,7 @@ def _shared(fits: dict[str, Maximum]) -> list[str]:
 
 
 def _choose_form(
-    search: PanelSearch, fits: dict[str, Maximum], on_step: Callable[[str], None]
+    search: PanelSearch, fits: dict[str, Maximum]
 ) -> tuple[str, dict[str, float], str]:
     """Return the name of the form that is taken, scores of those predicted with, and the reason."""
     evidence = {name: each.evidence(search.cells.num_values) for name, each in fits.items()}
@@ -315,10 +298,9 @@ def _choose_form(
     separate = [name for name in fits if name != first and name not in shared]
     if not separate:
         return first, {}, f"{reason}."
-    scores = {}
-    for name in (first, *separate):
-        on_step(f"{name}, first {SCORED:.0%}")
-        scores[name] = one_arm_scores(search.fold(name, season, SCORED))
+    scores = {
+        name: one_arm_scores(search.fold(name, season, SCORED)) for name in (first, *separate)
+    }
     chosen, compared = prefer(scores)
     arms = search.cells.values.shape[1]
     means = {name: float(each.mean()) / arms for name, each in scores.items()}

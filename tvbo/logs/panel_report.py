@@ -25,9 +25,9 @@ from tvbo.logs.panel_dynamics import (
     VectorDynamics,
 )
 from tvbo.logs.panel_forms import CommonForm
-from tvbo.logs.panel_maximize import Maximum
 from tvbo.logs.panel_optimizer import PanelUCB
 from tvbo.logs.panel_play import Tuning
+from tvbo.logs.panel_selection import Maximum
 from tvbo.logs.saved import SavedFit
 from tvbo.logs.season import Season
 from tvbo.models.time_varying_gp import make_temporal_kernel
@@ -109,25 +109,14 @@ class PanelFit(SavedFit):
 
     def __post_init__(self) -> None:
         """Check that the numbers go together."""
-        dynamics, coefficients = self.model.dynamics, self.model.coefficients
-        k, count = len(dynamics.stationary), 1
-        if self.season is not None:
-            count += len(self.season.frequencies)
-        expected = (k,), (k, k), (self.num_arms, k), (self.num_arms,), count
-        found = (
-            self.belief.mean.shape,
-            self.belief.covariance.shape,
-            dynamics.observation.shape,
-            self.missing.shape,
-            len(coefficients),
-        )
-        if found != expected or not 0 <= self.chosen < len(self.evidence):
+        if not 0 <= self.chosen < len(self.evidence):
+            raise ValueError(f"Expected one of {len(self.evidence)} rows. Got {self.chosen}.")
+        noise, (mean, _) = self.noise_variances, self.predict_arms(np.zeros(1))
+        if not self.missing.shape == noise.shape == mean[0].shape or not (noise >= 0).all():
             raise ValueError(
-                f"Expected one of {len(self.evidence)} rows, and belief, arms and coefficients of "
-                f"shapes {expected}. Got row {self.chosen} and {found}."
+                f"Expected shares of missing readings and noise variances, of at least 0, of "
+                f"{len(mean[0])} arms. Got {self.missing} and {noise}."
             )
-        if not (dynamics.noise >= 0).all():
-            raise ValueError(f"Expected noise variances of at least 0. Got {dynamics.noise.min()}.")
 
     @property
     def form(self) -> str:

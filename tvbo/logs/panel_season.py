@@ -10,8 +10,7 @@ from botorch.exceptions.errors import InputDataError
 
 from tvbo.logs.forms import CANDIDATES
 from tvbo.logs.panel_cells import Cells
-from tvbo.logs.panel_maximize import Maximum
-from tvbo.logs.panel_selection import PanelSearch
+from tvbo.logs.panel_selection import Maximum, PanelSearch
 from tvbo.logs.season import MAX_HARMONICS, PeriodicSeason, Season, SegmentProfile, WorkweekSeason
 from tvbo.spaces.times import duration, parse_timedelta
 
@@ -42,7 +41,6 @@ def seasons_of(
     time_unit: str,
     origin: pd.Timestamp | None,
     is_segmented: bool,
-    messages: list[str],
 ) -> list[Season]:
     """Return the seasons to compare, in units of time of one gap; none if there can be none.
 
@@ -52,7 +50,6 @@ def seasons_of(
         time_unit: Name of the user's unit.
         origin: Time zero by the calendar, in local time; None if it is not known.
         is_segmented: Whether the panel has independent segments.
-        messages: Remarks are appended.
 
     Raises:
         InputDataError: if a given period is longer than half the log, or shorter than two gaps.
@@ -62,7 +59,7 @@ def seasons_of(
     if isinstance(season, Season):
         given = season.in_unit_of_time(gap)
         if isinstance(given, WorkweekSeason) and not _has_both(given, cells):
-            messages.append(
+            search.messages.append(
                 "The log has only working days, or only weekends: a season of one profile is "
                 "fitted."
             )
@@ -75,7 +72,7 @@ def seasons_of(
         last = np.append(first[1:], len(cells.times)) - 1
         ends = {*zip(cells.times[first], cells.times[last], strict=True)}
         if len(ends) > 1 or len(first) < PERIODS:
-            messages.append(
+            search.messages.append(
                 "No season was looked for, since the segments have different ranges of times; "
                 "give `season`, or restart the times with each segment."
             )
@@ -85,7 +82,7 @@ def seasons_of(
         return [SegmentProfile(stop - start, count, start)]
     unit = duration(time_unit)
     if unit is None and len(cells.lags) > 2:
-        messages.append(
+        search.messages.append(
             "No season was looked for, since the times have unequal gaps and are no timestamps; "
             "give `season`."
         )
@@ -96,7 +93,7 @@ def seasons_of(
     day = parse_timedelta("day", "1D") / unit / gap
     fitting = [period for period in (day, 7 * day) if PERIODS * period <= cells.span + 1]
     if not fitting:
-        messages.append(
+        search.messages.append(
             f"No season was looked for, since the log, {cells.span * gap:.4g} × {time_unit} "
             "long, does not span two days."
         )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from scipy.optimize import brentq
+from scipy.optimize import brentq, minimize
 from scipy.special import chdtri
+from torch import Tensor
 
 from tvbo.logs.forms import CANDIDATES, Candidate
 from tvbo.logs.paired import mean_and_error
@@ -30,9 +31,9 @@ from tvbo.logs.panel_forms import (
     ledoit_wolf,
     prior_weight,
 )
-from tvbo.logs.panel_maximize import Maximum, maximize, white_products
 from tvbo.logs.panel_play import Fold
 from tvbo.logs.season import Season
+from tvbo.logs.state_space import KalmanFilter
 from tvbo.quadratic_model import Array
 
 INDEPENDENT, VECTOR = IndependentForm.name, VectorForm.name
@@ -92,6 +93,7 @@ class PanelSearch:
         candidates: Forms of drift that all arms share; those given by kernels are in the user's
             unit of time.
         gap: The usual gap, in the user's unit of time.
+        on_step: Called with the name of each fit.
         whole: Fits of the whole panel, where this is a part of it: their maxima are where searches
             begin, and their priors of a season are kept.
 
@@ -100,6 +102,7 @@ class PanelSearch:
             of one.
         unit: That unit, in the user's.
         separate: Each arm by itself, with first estimates.
+        messages: Remarks on the search.
     """
 
     def __init__(
@@ -107,9 +110,10 @@ class PanelSearch:
         panel: Cells,
         candidates: Sequence[Candidate],
         gap: float,
+        on_step: Callable[[str], None],
         whole: PanelSearch | None = None,
     ):
-        self.panel, self.gap, self.whole = panel, gap, whole
+        self.panel, self.gap, self.on_step, self.whole = panel, gap, on_step, whole
         if whole is None:
             self.center = np.nanmedian(panel.values, axis=0)
             self.unit = math.sqrt(float((panel.deviations**2).mean()))
@@ -127,6 +131,7 @@ class PanelSearch:
         self.weight = covariance_weight(self.cells, self.separate)
         self.fits: dict[tuple[str, Season | None], Maximum] = {}
         self.parts: dict[int, PanelSearch] = {}
+        self.messages: list[str] = []
 
     def polish(self, found: Maximum) -> Maximum:
         """Continue the search of a fit to its maximum."""
@@ -160,7 +165,10 @@ class PanelSearch:
             )
             found = self._maximize(name, regressors, start)
         elif season is None:
-            found = self._maximize(name, mean_regressors(self.cells, self.separate), None)
+            columns, n = columns_of(None, times), len(self.target)
+            means = np.nanmean(self.cells.values, axis=0, keepdims=True)
+            alone = np.eye(n), np.zeros((n, 1)), np.ones((n, 1, 1))
+            found = self._maximize(name, Regressors(None, columns, *alone, means), None)
         else:
             found = self._about(season, self.fit(name, None))
         self.fits[name, season] = found
@@ -178,6 +186,9 @@ class PanelSearch:
 
     def _maximize(self, name: str, regressors: Regressors, start: Maximum | None) -> Maximum:
         """Fit a form of drift with given regressors, from another fit or first estimates."""
+        season = regressors.season
+        what = "no season" if season is None else f"{season.kind} {season.length * self.gap:.4g}"
+        self.on_step(f"{name}, {what}")
         coefficients, enough = regressors.coefficients, ROUGH if self.whole is None else ROUGH_PART
         residuals = replace(
             self.cells, values=self.cells.values - regressors.columns @ coefficients
@@ -187,7 +198,7 @@ class PanelSearch:
         if name == INDEPENDENT:
             form = IndependentForm(residuals, theta)
         elif name == VECTOR:
-            own = self.fit(INDEPENDENT, regressors.season)
+            own = self.fit(INDEPENDENT, season)
             form, theta = VectorForm(residuals, own.theta), None
         else:
             form = self._common(name, residuals, start)
@@ -286,7 +297,7 @@ class PanelSearch:
             cut = int(segments[np.abs(segments - cut).argmin()]) or int(segments[1])
         if cut not in self.parts:
             part = self.panel.part(slice(0, cut))
-            self.parts[cut] = PanelSearch(part, self.candidates, self.gap, self)
+            self.parts[cut] = PanelSearch(part, self.candidates, self.gap, self.on_step, self)
         model = self.model(self.parts[cut].fit(name, season))
         played = self.panel.values if values is None else values
         return Fold(model, played[:end], self.panel.part(slice(0, end)), self.gap, cut)
@@ -308,25 +319,6 @@ def prefer(scores: dict[str, Array]) -> tuple[str, str]:
     return chosen, (
         f"from one arm at a time, {best} predicts all arms {word} by {abs(gain):.3g} ± {error:.2g} "
         f"nats a time, so that {chosen} is taken"
-    )
-
-
-def mean_regressors(cells: Cells, form: IndependentForm) -> Regressors:
-    """Return the functions of means alone.
-
-    Args:
-        cells: The panel.
-        form: Each arm by itself, with first estimates.
-    """
-    columns = columns_of(None, cells.times)
-    coefficients = np.nanmean(cells.values, axis=0)[None]
-    rates, variances, noise = form.arrays(form.start)
-    decay = np.exp(-0.5 * rates)
-    density = noise + variances * (1 - decay**2) / (1 - decay) ** 2
-    information = (~np.isnan(cells.values)).sum(0) / density
-    n = cells.values.shape[1]
-    return Regressors(
-        None, columns, np.eye(n), np.zeros((n, 1)), information[:, None, None], coefficients
     )
 
 
@@ -373,8 +365,6 @@ def season_regressors(cells: Cells, season: Season, base: Maximum) -> Regressors
             ends = (np.log(prior(point + np.append([0, 0], h))[0, 1:]) for h in (step, -step))
             slope.append(float(by_logs.sum(0) @ np.subtract(*ends)) / (2 * DIFFERENCE))
         return value, slope
-
-    from scipy.optimize import minimize
 
     start = [math.log(0.3), 1.0, *season.shape]
     bounds = [AMPLITUDES, (0.0, 2.0), *season.shape_bounds]
@@ -459,3 +449,152 @@ def first_covariance(residuals: Cells) -> Array:
     eigenvalues, modes = np.linalg.eigh(lagged)
     eigenvalues = eigenvalues.clip(min=SMALLEST_START * eigenvalues.max())
     return np.asarray((modes * eigenvalues) @ modes.T, np.float64)
+
+
+MAX_ROUNDS, MAX_ITERATIONS, ROUND = 20, 60, 20
+"""Largest numbers of rounds of L-BFGS and of iterations in each, and the gain below which there is
+no further round, as a multiple of that of an iteration: one iteration may gain little by chance."""
+
+MEMORY = 20
+"""Steps of which L-BFGS keeps the change of the gradient."""
+
+
+@dataclass(frozen=True)
+class Maximum:
+    """The maximum of the penalized likelihood of a form of drift, with a season or without.
+
+    Args:
+        form: The form.
+        theta: Its parameters.
+        regressors: The functions of means and season.
+        coefficients: ``q x n``, of means and season.
+        objective: Log likelihood, with the means integrated out, plus the log densities of the
+            priors.
+        converged: Whether the search converged.
+    """
+
+    form: Form
+    theta: Array
+    regressors: Regressors
+    coefficients: Array
+    objective: float
+    converged: bool
+
+    @property
+    def num_parameters(self) -> int:
+        """Number of parameters that BIC counts: of the drift, and of the season's prior."""
+        season = self.regressors.season
+        of_season = 0 if season is None else 2 + len(season.shape)
+        return self.form.num_counted + of_season
+
+    def evidence(self, num_values: int) -> float:
+        """Return the log marginal likelihood over the season less the penalty of BIC."""
+        volume = log_volume(self.regressors.information, self.regressors.precisions)
+        return self.objective + volume - 0.5 * self.num_parameters * math.log(num_values)
+
+
+def maximize(
+    form: Form,
+    cells: Cells,
+    regressors: Regressors,
+    coefficients: Array,
+    theta: Array | None = None,
+    enough: float = 1e-4,
+    num_held: int = 0,
+    num_rounds: int = MAX_ROUNDS,
+) -> Maximum:
+    """Maximize the penalized likelihood over a form's parameters, and means and season.
+
+    The likelihood is the restricted one (Patterson, Thompson, 1971), in which the means are
+    integrated out: at their maximum what drifts slowly is taken for a mean. All are searched
+    together by L-BFGS, the coefficients in units of their posterior deviations.
+
+    Args:
+        form: The form of drift.
+        cells: The panel, in units of each arm's deviation.
+        regressors: The functions of means and season.
+        coefficients: ``q x n``, at which the search starts.
+        theta: Parameters at which it starts; None are the form's own.
+        enough: Gain in log density of an iteration below which the search ends.
+        num_held: Number of first parameters that stay as they are.
+        num_rounds: Largest number of rounds of iterations.
+    """
+    theta = form.start if theta is None else theta
+    bounds = form.bounds()
+    theta = theta.clip(*bounds.T)
+    bounds[:num_held] = theta[:num_held, None]
+    free = np.full((coefficients.size, 2), [-math.inf, math.inf])
+    values, columns = torch.as_tensor(cells.values), torch.as_tensor(regressors.columns)
+    start, sizes = torch.as_tensor(coefficients), [len(theta), coefficients.size]
+    directions, filtered = form.separated(theta)
+    information = white_products(filtered, regressors.columns)
+    root = regressors.posterior_root(torch.as_tensor(information), directions) / math.sqrt(
+        len(values)
+    )
+
+    def moved_by(steps: Tensor) -> Tensor:
+        solved = torch.linalg.solve_triangular(
+            root.mT, steps.reshape(*root.shape[:2], 1), upper=True
+        )
+        moved: Tensor = start + (directions @ solved[..., 0]).mT
+        return moved
+
+    def descent(point: Array) -> tuple[float, Array]:
+        at = torch.tensor(point, requires_grad=True)
+        own, steps = at.split(sizes)
+        moved = moved_by(steps)
+        try:
+            value = form.log_likelihood(own, values - columns @ moved)
+        except torch.linalg.LinAlgError:
+            return math.inf, np.zeros_like(point)
+        value = value + form.log_prior(own) + regressors.log_prior(moved)
+        value.backward()
+        assert at.grad is not None
+        return -value.item(), -at.grad.numpy()
+
+    point, best = np.append(theta, np.zeros(coefficients.size)), -math.inf
+    for _ in range(num_rounds):
+        found = minimize(
+            descent,
+            point,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=np.concatenate([bounds, free]),
+            options={
+                "maxiter": MAX_ITERATIONS,
+                "ftol": enough / cells.num_values,
+                "gtol": 1e-3,
+                "maxcor": MEMORY,
+            },
+        )
+        point, before, best = found.x, best, -float(found.fun)
+        converged = best - before < ROUND * enough
+        if converged:
+            break
+    theta, steps = np.split(point, [len(theta)])
+    moved = moved_by(torch.as_tensor(steps)).numpy()
+    return Maximum(form, theta, regressors, moved, best, converged)
+
+
+def white_products(filtered: KalmanFilter, columns: Array, series: Array | None = None) -> Array:
+    """Return products of whitened columns with each other, and with a series of each model.
+
+    Args:
+        filtered: ``b`` models with one output.
+        columns: ``T x q``, the same for all models.
+        series: ``T x b``, or None.
+
+    Returns:
+        ``b x q x q``, or ``b x q x (q + 1)``.
+    """
+    shared = np.broadcast_to(
+        columns[:, None], (len(columns), filtered.observed.shape[1], columns.shape[1])
+    )
+    if series is not None:
+        shared = np.concatenate([shared, series[..., None]], axis=-1)
+    with torch.no_grad():
+        white = filtered.whitened(torch.as_tensor(shared.copy()).unsqueeze(2))[:, :, 0].numpy()
+    products: Array = np.einsum(
+        "tij,tik->ijk", white[..., : columns.shape[1]], white, optimize=True
+    )
+    return products
