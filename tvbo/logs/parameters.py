@@ -31,25 +31,18 @@ def scaled_kernel(
         Y: ``n``.
         categories: Columns whose values are numbers of categories.
     """
-    columns = [column for column in range(actions.shape[-1]) if column not in categories]
+    numbers = [column for column in range(actions.shape[-1]) if column not in categories]
     parts: list[Kernel] = []
-    if columns:
-        numbers = base(
-            ard_num_dims=len(columns),
-            active_dims=tuple(columns) if categories else None,
-            lengthscale_constraint=positive(),
-        ).double()
-        spread = actions[:, columns].std(dim=0, correction=0)
-        numbers.lengthscale = torch.where(spread > 0, spread, 1.0)
-        parts.append(numbers)
-    if categories:
-        labels = CategoricalKernel(
-            ard_num_dims=len(categories),
-            active_dims=tuple(categories),
-            lengthscale_constraint=positive(),
-        ).double()
-        labels.lengthscale = torch.ones(len(categories), dtype=torch.float64)
-        parts.append(labels)
+    for kind, columns in ((base, numbers), (CategoricalKernel, list(categories))):
+        if columns:
+            part = kind(
+                ard_num_dims=len(columns),
+                active_dims=tuple(columns) if categories else None,
+                lengthscale_constraint=positive(),
+            ).double()
+            spread = actions[:, columns].std(dim=0, correction=0)
+            part.lengthscale = torch.where((spread > 0) & (kind is base), spread, 1.0)
+            parts.append(part)
     kernel = ScaleKernel(
         parts[0] if len(parts) == 1 else ProductKernel(*parts), outputscale_constraint=positive()
     ).double()

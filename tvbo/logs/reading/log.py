@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -62,13 +62,13 @@ class TimeAxis:
         times: One per row, float64.
         unit: Name of the unit, such as ``10min``.
         origin: Timestamp of time zero; None if the times were numbers.
-        remarks: How timestamps were read; none if the times were numbers.
+        remarks: How file and timestamps were read.
     """
 
     times: Tensor
     unit: str
-    origin: pd.Timestamp | None = None
-    remarks: tuple[str, ...] = ()
+    origin: pd.Timestamp | None
+    remarks: Sequence[str]
 
     def timestamp(self, number: float) -> pd.Timestamp:
         """Return the timestamp of a number, to the second, where times were timestamps."""
@@ -175,7 +175,7 @@ def read_log(
         raise TableError(f"Expected different columns for each role. Got {', '.join(wanted)}.")
     frame = frame.iloc[row_range(rows, len(frame))]
     num_rows = len(frame)
-    remarks = tuple(frame.attrs.get("remarks", ()))
+    remarks = frame.attrs.get("remarks", ())
     frame = frame[frame[wanted].notna().all(axis="columns")]
     if frame.empty:
         raise TableError(
@@ -194,9 +194,8 @@ def read_log(
     def tensor(name: str) -> Tensor:
         return torch.tensor(numbers_of(frame[name], path).to_numpy())[:, None]
 
-    axis = time_axis(time_column(frame, time, path), time_unit)
     return LogTable(
-        axis=replace(axis, remarks=(*remarks, *axis.remarks)),
+        axis=time_axis(time_column(frame, time, path), time_unit, remarks),
         actions=torch.tensor(np.stack(columns, axis=-1)),
         Y=tensor(reward),
         Yvar=tensor(reward_variance) if reward_variance else None,
@@ -273,15 +272,15 @@ def _check_unit(numbers: pd.Series, path: str | Path) -> None:
         )
 
 
-def time_axis(times: pd.Series, unit: str | None) -> TimeAxis:
-    """Return times as numbers, in a unit or in one near their gaps."""
+def time_axis(times: pd.Series, unit: str | None, remarks: Sequence[str]) -> TimeAxis:
+    """Return times as numbers, in a unit or in one near their gaps, and further remarks."""
     from pandas.api.types import is_datetime64_any_dtype
 
     if unit is not None and not any(map(str.isalpha, unit)):
         raise TableError(f"Expected time unit like 10min or 1h. Got {unit!r}, without a unit.")
     if not is_datetime64_any_dtype(times):
         column = f"1 ({times.name})" if isinstance(times.name, str) else "1"
-        return TimeAxis(torch.tensor(times.to_numpy(dtype=float)), unit or column)
+        return TimeAxis(torch.tensor(times.to_numpy(dtype=float)), unit or column, None, remarks)
     origin, chosen = times.min(), ""
     if unit is None:
         gaps = times.drop_duplicates().sort_values().diff().dropna()
@@ -292,7 +291,7 @@ def time_axis(times: pd.Series, unit: str | None) -> TimeAxis:
         chosen = f": their median gap is {ratio:.3g} × {unit}; --time-unit sets another"
     numbers = ((times - origin) / parse_timedelta("time unit", unit)).to_numpy(dtype=float)
     remark = f"times from {origin} to {times.max()}, in units of {unit}{chosen}"
-    return TimeAxis(torch.tensor(numbers), unit, origin, (remark,))
+    return TimeAxis(torch.tensor(numbers), unit, origin, (*remarks, remark))
 
 
 def row_range(text: str | None, length: int) -> slice:
@@ -395,7 +394,7 @@ def read_panel(
             f"Expected a reading of every arm. Got none of arm '{empty[0]}' in {len(values)} rows; "
             "drop the arm, or choose other rows."
         )
-    axis = time_axis(values.index.to_series(), time_unit or resample)
-    axis = replace(axis, remarks=(*frame.attrs.get("remarks", ()), *axis.remarks))
+    remarks = frame.attrs.get("remarks", ())
+    axis = time_axis(values.index.to_series(), time_unit or resample, remarks)
     readings = torch.tensor(values.to_numpy(dtype=float))
     return PanelTable(axis, readings, [str(arm) for arm in arms], num_dropped)
