@@ -9,10 +9,10 @@ import torch
 
 from tvbo.kernels import SeasonalKernel, TemporalMaternKernel
 from tvbo.logs import fit_panel
-from tvbo.logs.forms import exponential
+from tvbo.logs.forms import exponential, in_unit_of_time
 from tvbo.logs.panel_cells import Cells
 from tvbo.logs.panel_dynamics import CommonDynamics, IndependentDynamics
-from tvbo.logs.panel_forms import CommonForm, IndependentForm, VectorForm, in_unit_of_time
+from tvbo.logs.panel_forms import CommonForm, IndependentForm, VectorForm
 from tvbo.logs.season import PeriodicSeason, WorkweekSeason
 
 ARMS, GAP, SCALE = 3, 2.0, 4.0

@@ -17,16 +17,15 @@ from tvbo.kernels import TemporalKernel
 from tvbo.logs.dataset import DriftLog
 from tvbo.logs.drift_result import DriftFit
 from tvbo.logs.forms import (
-    CANDIDATES,
     LAST_PART,
     START,
     Candidate,
     DriftComparison,
     PanelCandidate,
+    in_unit_of_time,
 )
 from tvbo.logs.likelihood import MAX_DENSE, LogLikelihood
 from tvbo.logs.maximize import NOISE, RATE, LikelihoodMaximizer, Optimum
-from tvbo.logs.panel_forms import in_unit_of_time
 from tvbo.logs.parameters import positive
 from tvbo.models.raw import times_factor
 from tvbo.models.time_varying_gp import make_drifting_kernel
@@ -81,9 +80,7 @@ def compare_drift(
 
     def fitted(candidate: Candidate, part: DriftLog) -> _Fitted:
         """Return the maximum of a part of the log, or where the search ended."""
-        over_actions, kernels = deepcopy(fit.covar_module), candidate.kernels()
-        if candidate not in CANDIDATES:
-            kernels = [in_unit_of_time(kernel, step) for kernel in kernels]
+        over_actions, kernels = deepcopy(fit.covar_module), candidate.kernels(step)
         for kernel in kernels:
             _search_logarithms(kernel)
         whole = make_drifting_kernel(over_actions, kernels, range(columns), columns, Size())

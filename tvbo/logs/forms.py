@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from gpytorch.constraints import Interval
 from gpytorch.kernels import Kernel
 
-from tvbo.kernels import TemporalDecayKernel, TemporalKernel, TemporalMaternKernel
+from tvbo.kernels import (
+    SeasonalKernel,
+    TemporalDecayKernel,
+    TemporalKernel,
+    TemporalMaternKernel,
+)
 from tvbo.kernels.temporal import check_markov
 from tvbo.spaces.times import duration
 
@@ -24,11 +31,11 @@ class Candidate:
 
     Args:
         name: Its name in the table.
-        kernels: Makes its temporal kernels, in a unit of time of one gap.
+        kernels: Makes its temporal kernels, for times divided by a unit of about one gap.
     """
 
     name: str
-    kernels: Callable[[], list[TemporalKernel]]
+    kernels: Callable[[float], list[TemporalKernel]]
 
 
 START = 0.3
@@ -44,16 +51,16 @@ def exponential(rate: float = START) -> TemporalDecayKernel:
     return kernel
 
 
-def _matern() -> list[TemporalKernel]:
+def _matern(unit: float) -> list[TemporalKernel]:
     kernel = TemporalMaternKernel().double()
     kernel.lengthscale = 5.0
     return [kernel]
 
 
 CANDIDATES = (
-    Candidate("exponential", lambda: [exponential()]),
+    Candidate("exponential", lambda unit: [exponential()]),
     Candidate("matern32", _matern),
-    Candidate("two-scales", lambda: [exponential(1.0), exponential(0.03)]),
+    Candidate("two-scales", lambda unit: [exponential(1.0), exponential(0.03)]),
 )
 """The forms of drift that ``temporal_kernel="auto"`` compares."""
 
@@ -111,7 +118,35 @@ def candidates_of(
     given = [check_markov(kernel) for kernel in kernels]
     if not given:
         raise ValueError("Expected a temporal kernel, or a list of them. Got none.")
-    return [Candidate(" + ".join(type(kernel).__name__ for kernel in given), lambda: given)]
+    name = " + ".join(type(kernel).__name__ for kernel in given)
+    return [Candidate(name, lambda unit: [in_unit_of_time(kernel, unit) for kernel in given])]
+
+
+def in_unit_of_time(kernel: TemporalKernel, unit: float) -> TemporalKernel:
+    """Return a copy of a temporal kernel for times divided by ``unit``.
+
+    Raises:
+        ValueError: if a parameter in that unit breaks a constraint of the kernel.
+    """
+    kernel = deepcopy(kernel).double()
+    if unit == 1.0:
+        return kernel
+    for name, _ in kernel.named_parameters():
+        name = name.removeprefix("raw_")
+        if isinstance(kernel, SeasonalKernel) and name == "lengthscale":
+            # It has no unit.
+            continue
+        value = getattr(kernel, name)
+        is_rate = name == "forgetting_rate"
+        changed = -torch.expm1(unit * torch.log1p(-value)) if is_rate else value / unit
+        try:
+            setattr(kernel, name, changed.detach())
+        except RuntimeError as error:
+            raise ValueError(
+                f"Expected {name} within the constraint of {type(kernel).__name__} in every unit "
+                f"of time. Got {changed.item():.3g} for times divided by {unit:g}."
+            ) from error
+    return kernel
 
 
 @dataclass(frozen=True)

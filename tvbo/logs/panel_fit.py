@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from tvbo.kernels import TemporalKernel
 from tvbo.logs.dataset import check_varies
-from tvbo.logs.forms import CANDIDATES, Candidate, PanelCandidate, candidates_of
+from tvbo.logs.forms import CANDIDATES, Candidate, candidates_of
 from tvbo.logs.panel_cells import (
     Cells,
     Outlier,
@@ -24,18 +23,14 @@ from tvbo.logs.panel_cells import (
     typical_range,
 )
 from tvbo.logs.panel_forms import FAR, IndependentForm
-from tvbo.logs.panel_play import one_arm_scores, tune_multiplier
+from tvbo.logs.panel_play import tune_multiplier
 from tvbo.logs.panel_report import PanelFit, messages_of
 from tvbo.logs.panel_season import seasons_of
 from tvbo.logs.panel_selection import (
     INDEPENDENT,
-    MAX_DENSE_STATES,
-    MAX_VECTOR_ARMS,
-    SCORED,
     VECTOR,
-    Maximum,
     PanelSearch,
-    prefer,
+    shared,
 )
 from tvbo.logs.season import Season
 from tvbo.quadratic_model import Array
@@ -152,40 +147,27 @@ def fit_panel(
     chosen_season: Season | None = None
     if season is not None:
         chosen_season = _choose_season(search, season, time_unit, zero, segments is not None)
-    kept = _affordable(names, search)
+    kept = search.affordable(names)
     fits = {name: search.fit(name, chosen_season) for name in kept}
     if season == "auto" and chosen_season is not None:
         # Exponential decay may need a season for what is smooth drift.
-        count = search.cells.num_values
-        best = max(_shared(fits) or fits, key=lambda name: fits[name].evidence(count))
-        if search.fit(best, None).evidence(count) > fits[best].evidence(count):
+        best = max(shared(fits) or fits, key=lambda name: fits[name].evidence)
+        if search.fit(best, None).evidence > fits[best].evidence:
             chosen_season = None
             fits = {name: search.fit(name, None) for name in kept}
-    chosen, scores, reason = _choose_form(search, fits)
+    chosen, rows_of_forms, reason = search.choose(fits)
     on_step(f"maximum of {chosen}")
     found = search.polish(fits[chosen])
     model = search.model(found)
     on_step("playing")
     folds = [search.fold(chosen, chosen_season, share, rows) for share in TUNED]
-    num_values = search.cells.num_values
-    shift = num_values * math.log(search.unit)
     return PanelFit(
         time_unit=time_unit,
         num_times=len(rows),
-        log_likelihood=found.objective - shift,
+        log_likelihood=found.objective - search.shift,
         forgetting_rate_interval=search.rate_interval(found, level),
         level=level,
-        evidence=[
-            PanelCandidate(
-                name,
-                chosen_season is not None,
-                each.num_parameters,
-                each.objective - shift,
-                each.evidence(num_values) - shift,
-                scores.get(name),
-            )
-            for name, each in fits.items()
-        ],
+        evidence=rows_of_forms,
         chosen=list(fits).index(chosen),
         reason=reason,
         messages=[*search.messages, *messages_of(found, search.cells, outliers)],
@@ -237,7 +219,7 @@ def _choose_season(
     is_segmented: bool,
 ) -> Season | None:
     """Return the season of the largest evidence with exponential decay, or the given one."""
-    base, count = CANDIDATES[0].name, search.cells.num_values
+    base = CANDIDATES[0].name
     seasons = seasons_of(season, search, time_unit, origin, is_segmented)
     if season != "auto":
         search.settle(seasons[0])
@@ -246,65 +228,9 @@ def _choose_season(
     for each in seasons:
         search.settle(each)
         found = search.fit(base, each)
-        if found.evidence(count) > best.evidence(count):
+        if found.evidence > best.evidence:
             best = found
     return best.regressors.season
-
-
-def _affordable(names: Sequence[str], search: PanelSearch) -> list[str]:
-    """Return the forms that this panel allows, and say which are left out."""
-    kept, cells, is_regular = list(names), search.cells, search.cells.is_regular
-    if len(names) == 1:
-        if names == [VECTOR] and not is_regular:
-            raise InputDataError(
-                "Expected times at multiples of one gap for a vector autoregression. Got others."
-            )
-        return kept
-    if not is_regular:
-        kept.remove(VECTOR)
-        search.messages.append("The times are not multiples of one gap: no vector autoregression.")
-    n = cells.values.shape[1]
-    if n > MAX_VECTOR_ARMS and VECTOR in kept:
-        kept.remove(VECTOR)
-        search.messages.append(
-            f"More than {MAX_VECTOR_ARMS} arms: no vector autoregression was compared."
-        )
-    if not cells.is_full and 2 * n > MAX_DENSE_STATES:
-        kept = [name for name in kept if name in (CANDIDATES[0].name, INDEPENDENT, VECTOR)]
-        search.messages.append(
-            "Since cells are missing, and arms are many, fewer forms were compared."
-        )
-    return kept
-
-
-def _shared(fits: dict[str, Maximum]) -> list[str]:
-    """Return the names of the forms with temporal kernels that all arms share."""
-    return [name for name in fits if name not in (INDEPENDENT, VECTOR)]
-
-
-def _choose_form(
-    search: PanelSearch, fits: dict[str, Maximum]
-) -> tuple[str, dict[str, float], str]:
-    """Return the name of the form that is taken, scores of those predicted with, and the reason."""
-    evidence = {name: each.evidence(search.cells.num_values) for name, each in fits.items()}
-    shared = _shared(fits)
-    first, *others = sorted(shared or fits, key=lambda name: -evidence[name])
-    season = fits[first].regressors.season
-    reason = f"{first}, {'no ' if season is None else ''}season: "
-    reason += "the only candidate" if len(fits) == 1 else ""
-    if others and shared:
-        lead = evidence[first] - evidence[others[0]]
-        reason += f"it has the largest evidence, {lead:.1f} nats more than {others[0]}"
-    separate = [name for name in fits if name != first and name not in shared]
-    if not separate:
-        return first, {}, f"{reason}."
-    scores = {
-        name: one_arm_scores(search.fold(name, season, SCORED)) for name in (first, *separate)
-    }
-    chosen, compared = prefer(scores)
-    arms = search.cells.values.shape[1]
-    means = {name: float(each.mean()) / arms for name, each in scores.items()}
-    return chosen, means, f"{reason}; {compared}."
 
 
 def _local_timestamp(origin: datetime | str) -> pd.Timestamp:

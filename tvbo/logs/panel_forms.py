@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from copy import deepcopy
 
 import numpy as np
 import torch
@@ -13,7 +12,8 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn.functional import pad
 
-from tvbo.kernels import SeasonalKernel, TemporalKernel
+from tvbo.kernels import TemporalKernel
+from tvbo.logs.forms import in_unit_of_time
 from tvbo.logs.panel_cells import Cells
 from tvbo.logs.panel_dynamics import (
     CommonDynamics,
@@ -543,30 +543,3 @@ def _to_log(name: str, value: float) -> float:
     if name == "forgetting_rate":
         value = math.inf if value >= 1 else -math.log1p(-value)
     return -math.inf if value <= 0 else math.log(value)
-
-
-def in_unit_of_time(kernel: TemporalKernel, unit: float) -> TemporalKernel:
-    """Return a copy of a temporal kernel for times divided by ``unit``.
-
-    Raises:
-        ValueError: if a parameter in that unit breaks a constraint of the kernel.
-    """
-    kernel = deepcopy(kernel).double()
-    if unit == 1.0:
-        return kernel
-    for name, _ in kernel.named_parameters():
-        name = name.removeprefix("raw_")
-        if isinstance(kernel, SeasonalKernel) and name == "lengthscale":
-            # It has no unit.
-            continue
-        value = getattr(kernel, name)
-        is_rate = name == "forgetting_rate"
-        changed = -torch.expm1(unit * torch.log1p(-value)) if is_rate else value / unit
-        try:
-            setattr(kernel, name, changed.detach())
-        except RuntimeError as error:
-            raise ValueError(
-                f"Expected {name} within the constraint of {type(kernel).__name__} in every unit "
-                f"of time. Got {changed.item():.3g} for times divided by {unit:g}."
-            ) from error
-    return kernel

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from botorch.exceptions.errors import InputDataError
 from scipy.optimize import brentq, minimize
 from scipy.special import chdtri
 from torch import Tensor
 
-from tvbo.logs.forms import CANDIDATES, Candidate
+from tvbo.logs.forms import CANDIDATES, Candidate, PanelCandidate
 from tvbo.logs.paired import mean_and_error
 from tvbo.logs.panel_cells import (
     Cells,
@@ -27,11 +28,10 @@ from tvbo.logs.panel_forms import (
     Form,
     IndependentForm,
     VectorForm,
-    in_unit_of_time,
     ledoit_wolf,
     prior_weight,
 )
-from tvbo.logs.panel_play import Fold
+from tvbo.logs.panel_play import Fold, one_arm_scores
 from tvbo.logs.season import Season
 from tvbo.logs.state_space import KalmanFilter
 from tvbo.quadratic_model import Array
@@ -201,25 +201,85 @@ class PanelSearch:
             own = self.fit(INDEPENDENT, season)
             form, theta = VectorForm(residuals, own.theta), None
         else:
-            form = self._common(name, residuals, start)
+            if start is not None and isinstance(start.form, CommonForm):
+                covariance = start.form.covariance_at(start.theta)
+            else:
+                covariance = first_covariance(residuals)
+            noise = 0.1 * float((residuals.deviations**2).mean())
+            candidate = next(each for each in self.candidates if each.name == name)
+            kernels = candidate.kernels(self.gap)
+            form = CommonForm(name, kernels, residuals, covariance, self.weight, noise, self.target)
             if theta is not None:
                 theta = np.append(theta[: form.num_counted], form.start[form.num_counted :])
         return maximize(
             form, self.cells, regressors, coefficients, theta, enough, num_rounds=ROUGH_ROUNDS
         )
 
-    def _common(self, name: str, residuals: Cells, start: Maximum | None) -> CommonForm:
-        """Return a form that all arms share, from the covariance of a fit or a first estimate."""
-        if start is not None and isinstance(start.form, CommonForm):
-            covariance = start.form.covariance_at(start.theta)
-        else:
-            covariance = first_covariance(residuals)
-        noise = 0.1 * float((residuals.deviations**2).mean())
-        candidate = next(each for each in self.candidates if each.name == name)
-        kernels = candidate.kernels()
-        if candidate not in CANDIDATES:
-            kernels = [in_unit_of_time(kernel, self.gap) for kernel in kernels]
-        return CommonForm(name, kernels, residuals, covariance, self.weight, noise, self.target)
+    def affordable(self, names: list[str]) -> list[str]:
+        """Return the forms that this panel allows, and say which are left out."""
+        cells, is_regular, n = self.cells, self.cells.is_regular, len(self.target)
+        if len(names) == 1:
+            if names == [VECTOR] and not is_regular:
+                raise InputDataError(
+                    "Expected times at multiples of one gap for a vector autoregression. Got "
+                    "others."
+                )
+            return names
+        if not is_regular or n > MAX_VECTOR_ARMS:
+            names = [name for name in names if name != VECTOR]
+            why = f"More than {MAX_VECTOR_ARMS} arms" if is_regular else "Times of unequal gaps"
+            self.messages.append(f"{why}: no vector autoregression was compared.")
+        if not cells.is_full and 2 * n > MAX_DENSE_STATES:
+            names = [name for name in names if name in (CANDIDATES[0].name, INDEPENDENT, VECTOR)]
+            self.messages.append(
+                "Since cells are missing, and arms are many, fewer forms were compared."
+            )
+        return names
+
+    def choose(self, fits: dict[str, Maximum]) -> tuple[str, list[PanelCandidate], str]:
+        """Return the name of the form that is taken, the rows of all forms, and the reason.
+
+        Of the forms that arms share, that of the largest evidence is taken, unless another one
+        predicts better from one arm at a time by :data:`DEVIATIONS` standard errors.
+        """
+        common = shared(fits)
+        chosen, *others = sorted(common or fits, key=lambda name: -fits[name].evidence)
+        season = fits[chosen].regressors.season
+        reason = f"{chosen}, {'no ' if season is None else ''}season: "
+        reason += "the only candidate" if len(fits) == 1 else ""
+        if others and common:
+            lead = fits[chosen].evidence - fits[others[0]].evidence
+            reason += f"it has the largest evidence, {lead:.1f} nats more than {others[0]}"
+        separate = [name for name in fits if name != chosen and name not in common]
+        scores: dict[str, Array] = {}
+        if separate:
+            for name in (chosen, *separate):
+                scores[name] = one_arm_scores(self.fold(name, season, SCORED))
+            best = max(separate, key=lambda name: scores[name].mean())
+            gain, error = mean_and_error(scores[best] - scores[chosen])
+            chosen = best if gain > DEVIATIONS * error else chosen
+            reason += (
+                f"; from one arm at a time, {best} predicts all arms "
+                f"{'better' if gain >= 0 else 'worse'} by {abs(gain):.3g} ± {error:.2g} nats a "
+                f"time, so that {chosen} is taken"
+            )
+        rows = [
+            PanelCandidate(
+                name,
+                season is not None,
+                each.num_parameters,
+                each.objective - self.shift,
+                each.evidence - self.shift,
+                float(scores[name].mean()) / len(self.target) if name in scores else None,
+            )
+            for name, each in fits.items()
+        ]
+        return chosen, rows, f"{reason}."
+
+    @property
+    def shift(self) -> float:
+        """What a log likelihood in the unit of the cells is more than in the user's."""
+        return self.cells.num_values * math.log(self.unit)
 
     def rate_interval(self, found: Maximum, level: float) -> tuple[float, float] | None:
         """Return the profile likelihood interval of ε in the user's unit of time, or None.
@@ -303,23 +363,9 @@ class PanelSearch:
         return Fold(model, played[:end], self.panel.part(slice(0, end)), self.gap, cut)
 
 
-def prefer(scores: dict[str, Array]) -> tuple[str, str]:
-    """Return the form that predicts best from one arm at a time, and why.
-
-    The first one stays unless another one is better by :data:`DEVIATIONS` standard errors.
-
-    Args:
-        scores: Log densities of the last part of the log at each time, by form.
-    """
-    first = next(iter(scores))
-    best = max((name for name in scores if name != first), key=lambda name: scores[name].mean())
-    gain, error = mean_and_error(scores[best] - scores[first])
-    chosen = best if gain > DEVIATIONS * error else first
-    word = "better" if gain >= 0 else "worse"
-    return chosen, (
-        f"from one arm at a time, {best} predicts all arms {word} by {abs(gain):.3g} ± {error:.2g} "
-        f"nats a time, so that {chosen} is taken"
-    )
+def shared(fits: dict[str, Maximum]) -> list[str]:
+    """Return the names of the forms with temporal kernels that all arms share."""
+    return [name for name in fits if name not in (INDEPENDENT, VECTOR)]
 
 
 def season_regressors(cells: Cells, season: Season, base: Maximum) -> Regressors:
@@ -471,6 +517,7 @@ class Maximum:
         objective: Log likelihood, with the means integrated out, plus the log densities of the
             priors.
         converged: Whether the search converged.
+        num_values: Number of values.
     """
 
     form: Form
@@ -479,6 +526,7 @@ class Maximum:
     coefficients: Array
     objective: float
     converged: bool
+    num_values: int
 
     @property
     def num_parameters(self) -> int:
@@ -487,10 +535,11 @@ class Maximum:
         of_season = 0 if season is None else 2 + len(season.shape)
         return self.form.num_counted + of_season
 
-    def evidence(self, num_values: int) -> float:
-        """Return the log marginal likelihood over the season less the penalty of BIC."""
+    @property
+    def evidence(self) -> float:
+        """Log marginal likelihood over the season less the penalty of BIC."""
         volume = log_volume(self.regressors.information, self.regressors.precisions)
-        return self.objective + volume - 0.5 * self.num_parameters * math.log(num_values)
+        return self.objective + volume - 0.5 * self.num_parameters * math.log(self.num_values)
 
 
 def maximize(
@@ -573,7 +622,7 @@ def maximize(
             break
     theta, steps = np.split(point, [len(theta)])
     moved = moved_by(torch.as_tensor(steps)).numpy()
-    return Maximum(form, theta, regressors, moved, best, converged)
+    return Maximum(form, theta, regressors, moved, best, converged, cells.num_values)
 
 
 def white_products(filtered: KalmanFilter, columns: Array, series: Array | None = None) -> Array:
