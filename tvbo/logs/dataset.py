@@ -130,13 +130,9 @@ class DriftLog:
     def span(self) -> float:
         """Time from first to last observation of the longest segment."""
         numbers, times = self.instants.unbind(-1)
-        lengths = [
-            times.new_zeros(int(numbers[-1]) + 1).scatter_reduce(
-                0, numbers.long(), times, end, include_self=False
-            )
-            for end in ("amax", "amin")
-        ]
-        return (lengths[0] - lengths[1]).max().item()
+        counts = torch.bincount(numbers.long())
+        last = counts.cumsum(0) - 1
+        return (times[last] - times[last - counts + 1]).max().item()
 
     @cached_property
     def num_actions(self) -> int:

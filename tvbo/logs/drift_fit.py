@@ -17,7 +17,9 @@ from torch import Tensor
 from tvbo.kernels import TemporalKernel
 from tvbo.logs.block_length import block_length
 from tvbo.logs.dataset import DriftLog
+from tvbo.logs.drift_forms import compare_drift
 from tvbo.logs.drift_result import DriftFit, forgetting_rate
+from tvbo.logs.forms import candidates_of
 from tvbo.logs.likelihood import (
     BLOCK,
     EARLIER,
@@ -53,24 +55,6 @@ MAX_ACTIONS = 200
 BLOCKS_PAY = 2
 """Blocks are faster than the dense factorization in logs more than this many times as long as the
 sum of block size and distinct actions, as measured; the operations are N (b + n)² and N³."""
-
-DriftLikelihood = LogLikelihood | BlockLikelihood
-"""A callable of ρ and σ² that returns the log likelihood and the mean at which it was evaluated."""
-
-
-def make_likelihood(log: DriftLog, covar_module: Kernel, mean: float | None) -> DriftLikelihood:
-    """Build the fastest likelihood of a log.
-
-    Args:
-        log: The observations.
-        covar_module: The kernel over actions.
-        mean: The prior mean; None integrates it out.
-    """
-    n_actions = log.num_actions
-    if n_actions <= MAX_ACTIONS and len(log) > BLOCKS_PAY * (EXACT_BLOCK + n_actions):
-        return BlockLikelihood(log, covar_module, mean)
-    return LogLikelihood(log, covar_module, mean)
-
 
 FROM_STARTS, OF_WHOLE = 20, 18
 """Evaluations of the likelihood in a fit, for each parameter, as measured: from the starts, on a
@@ -117,7 +101,7 @@ def fit_drift(
     r"""Learn ε from a log by maximum marginal likelihood (Bogunovic et al., 2016, Appendix B).
 
     Rows may be in any order, at equal or different times, with unequal steps. The likelihood is
-    exact, in the fastest form for the log (``make_likelihood``), but for a log of more than 1,000
+    exact, in the fastest form for the log, but for a log of more than 1,000
     rows over more than 200 actions: its rows are then taken in blocks, each given 100 earlier ones
     (:class:`~tvbo.logs.likelihood.LogLikelihood`), which ``messages`` says.
 
@@ -175,13 +159,7 @@ def fit_drift(
         raise ValueError(
             f"Expected level in (0, 1) and num_starts >= 1. Got {level}, {num_starts}."
         )
-    forms = []
-    if temporal_kernel is not None:
-        # Imported here, since few logs are compared.
-        from tvbo.logs.drift_forms import compare_drift
-        from tvbo.logs.forms import candidates_of
-
-        forms = candidates_of(temporal_kernel)
+    forms = [] if temporal_kernel is None else candidates_of(temporal_kernel)
     log = DriftLog.from_rows(train_X, train_Y, train_Yvar, time_feature, segments)
     numbers = range(len(log)) if row_numbers is None else row_numbers
     if len(numbers) != len(log):
@@ -293,7 +271,10 @@ class _Fit:
         rate_bounds = (2e-6 / log.span, 32 / log.gaps.min().item())
 
         def maximizer_of(part: DriftLog) -> LikelihoodMaximizer:
-            likelihood = make_likelihood(part, kernel, self.mean)
+            # Block by block where that is faster.
+            n = part.num_actions
+            is_long = n <= MAX_ACTIONS and len(part) > BLOCKS_PAY * (EXACT_BLOCK + n)
+            likelihood = (BlockLikelihood if is_long else LogLikelihood)(part, kernel, self.mean)
             known = self.noise_variance if log.Yvar is None else 1.0
             return LikelihoodMaximizer(likelihood, kernel, known, log.Y.var().item(), rate_bounds)
 

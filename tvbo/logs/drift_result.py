@@ -127,20 +127,17 @@ class DriftFit(SavedFit):
         Example:
             >>> optimizer = recipes.tv_gp_ucb(choices=choices, **fit.settings())
         """
-        chosen = self.comparison
+        chosen, modules = self.comparison, [self.covar_module]
+        drift: dict[str, Any] = {"forgetting_rate": self.forgetting_rate}
+        source: DriftFit | DriftComparison = self
         if chosen is not None and chosen.evidence[chosen.chosen].temporal_kernel != "exponential":
-            kernels, modules = chosen.temporal_kernels, chosen.covar_modules
-            return {
-                "covar_module": modules if len(modules) > 1 else modules[0],
-                "mean_module": constant_mean(chosen.mean),
-                "temporal_kernel": kernels if len(kernels) > 1 else kernels[0],
-                "noise_variance": chosen.noise_variance,
-            }
+            source, modules, kernels = chosen, chosen.covar_modules, chosen.temporal_kernels
+            drift = {"temporal_kernel": kernels if len(kernels) > 1 else kernels[0]}
         return {
-            "covar_module": self.covar_module,
-            "mean_module": self.mean_module,
-            "forgetting_rate": self.forgetting_rate,
-            "noise_variance": self.noise_variance,
+            "covar_module": modules if len(modules) > 1 else modules[0],
+            "mean_module": constant_mean(source.mean),
+            "noise_variance": source.noise_variance,
+            **drift,
         }
 
     def to_dict(self) -> dict[str, Any]:

@@ -21,6 +21,9 @@ STARTS, APART = 4, 6
 """Games of each multiplier, which begin so many times one after another: until then arms are taken
 at random."""
 
+SEQUENCES = 4
+"""Random sequences of arms from which a model predicts."""
+
 TAIL = 36.0
 """Largest squared standardized error that a score takes in full."""
 
@@ -99,7 +102,7 @@ class Games:
         self.belief = self.model.update(self.belief, arms, residuals)
 
 
-def one_arm_scores(fold: Fold, repeats: int = 4, seed: int = 0) -> Array:
+def one_arm_scores(fold: Fold) -> Array:
     """Return how well all arms are predicted when one random arm is observed at each time.
 
     This is what a tuner sees. For each row that is played, the log densities of all arms' values
@@ -107,31 +110,28 @@ def one_arm_scores(fold: Fold, repeats: int = 4, seed: int = 0) -> Array:
 
     Args:
         fold: The model and the rows.
-        repeats: Number of sequences.
-        seed: Seed of the sequences.
     """
-    games, rng = Games(fold, repeats), np.random.default_rng(seed)
+    games, rng = Games(fold, SEQUENCES), np.random.default_rng(0)
     rows, n = range(fold.start, len(fold.values)), fold.values.shape[1]
     scores = np.empty(len(rows))
     for place, t in enumerate(rows):
         mean, variance = games.move_to(t)
         total = variance + fold.model.dynamics.noise.numpy()
         squares = np.minimum((fold.values[t] - mean) ** 2 / total, TAIL)
-        scores[place] = np.nansum(-0.5 * (np.log(2 * math.pi * total) + squares)) / repeats
-        games.observe(t, rng.integers(n, size=repeats))
+        scores[place] = np.nansum(-0.5 * (np.log(2 * math.pi * total) + squares)) / SEQUENCES
+        games.observe(t, rng.integers(n, size=SEQUENCES))
     return scores
 
 
-def play_multipliers(fold: Fold, seed: int = 0) -> Array:
+def play_multipliers(fold: Fold) -> Array:
     """Return the regret of each multiplier at each row that is played, averaged over its games.
 
     Args:
         fold: The model and the rows.
-        seed: Seed of the arms that are taken before a game begins.
     """
     starts = np.tile(APART * np.arange(STARTS), len(MULTIPLIERS))
     multipliers = np.repeat(MULTIPLIERS, STARTS)[:, None]
-    games, rng = Games(fold, len(starts)), np.random.default_rng(seed)
+    games, rng = Games(fold, len(starts)), np.random.default_rng(0)
     rows, n = range(fold.start, len(fold.values)), fold.values.shape[1]
     regret = np.full((len(rows), len(starts)), np.nan)
     for place, t in enumerate(rows):
