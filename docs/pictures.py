@@ -409,13 +409,13 @@ def costs():
         points = [
             (int(row["what"].split("n = ")[1].split(",")[0]), 1e3 * row["seconds"])
             for row in measured
-            if row["what"].startswith("ask") and row["what"].endswith(form)
+            if row["what"].startswith("round") and row["what"].endswith(form)
         ]
         ax.loglog(*zip(*points, strict=True), style, color=color, linewidth=2)
     ax.text(
-        420, 180, "dense model, as where\nhyperparameters are learned", color=ORANGE, ha="right"
+        380, 150, "dense model, as where\nhyperparameters are learned", color=ORANGE, ha="right"
     )
-    ax.text(700, 3.2, "streaming model: finite set,\nnothing learned", color=BLUE)
+    ax.text(600, 1.5, "streaming model: finite set,\nnothing learned", color=BLUE)
     ticks = [200, 400, 800, 1200]
     ax.set_xticks(ticks, ticks)
     ax.minorticks_off()
