@@ -71,7 +71,9 @@ def serve(
         name: ServedRun(name, url, like(), wait)
         for name, url in zip(_names(runs), runs, strict=True)
     }
-    _log_lines()
+    handler = logging.StreamHandler()
+    handler.setFormatter(_SafeFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     sys.setswitchinterval(SWITCH_INTERVAL)
     is_v6 = ":" in host
     family = socket.AF_INET6 if is_v6 else socket.AF_INET
@@ -123,16 +125,9 @@ def _function(place: str) -> Callable[[], Optimizer]:
     return function
 
 
-class _LineFormatter(logging.Formatter):
-    """Format a record as a line that a terminal can show."""
+class _SafeFormatter(logging.Formatter):
+    """Format a record as lines that a terminal can show."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
-        return visible(super().format(record))
-
-
-def _log_lines() -> None:
-    """Have warnings and errors logged to stderr, with control characters escaped."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(_LineFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+        """Return the lines; those after the first are indented."""
+        return "\n    ".join(map(visible, super().format(record).split("\n")))

@@ -5,11 +5,10 @@
 import base64
 import hmac
 import json
-import logging
+import re
 import time
-import traceback
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from inspect import signature
 from typing import Annotated, Any
@@ -32,16 +31,11 @@ from tvbo.storage import RunBusyError, StorageError, StorageUnavailableError, re
 from tvbo.terminal import visible
 from tvbo.values import shortened
 
-logger = logging.getLogger("tvbo.service")
-
 MAX_BODY = 10**6
 """Bytes of a request."""
 
 LONGEST_MESSAGE = 2_000
 """Characters of an error, which may quote what was given."""
-
-MIN_TOKEN = 16
-"""Characters of a token, at least."""
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 """Names of this machine under which it is served without a token."""
@@ -101,9 +95,40 @@ def make_app(runs: Mapping[str, ServedRun], token: str | None = None) -> FastAPI
     )
     registry = CollectorRegistry()
     trials = Gauge("tvbo_trials", "Trials of a run.", ["run", "state"], registry=registry)
-    app.add_middleware(_Gate, runs=runs, token=token, registry=registry)
+    labels = ["run", "call", "status"]
+    requests = Counter("tvbo_requests", "Requests answered.", labels, registry=registry)
+    seconds = Histogram(
+        "tvbo_request_seconds", "Their time.", ["call"], registry=registry, buckets=SECONDS
+    )
+
+    def gate(inside: ASGIApp) -> ASGIApp:
+        """Let requests in, and note what they took."""
+
+        async def handle(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] != "http":
+                await inside(scope, receive, send)
+                return
+            began, code = time.perf_counter(), 500
+
+            async def watch(message: Message) -> None:
+                nonlocal code
+                code = message.get("status", code)
+                await send(message)
+
+            try:
+                await (_refusal(Request(scope), token) or inside)(scope, receive, watch)
+            finally:
+                run = scope.get("path_params", {}).get("run", "")
+                name = scope["route"].name if "route" in scope else ""
+                requests.labels(run if run in runs else "", name, code).inc()
+                seconds.labels(name).observe(time.perf_counter() - began)
+
+        return handle
+
+    app.add_middleware(gate)
     for kind, code in STATUS.items():
         app.add_exception_handler(kind, partial(_answer_error, code))
+    app.add_exception_handler(Exception, _answer_unknown)
     app.add_exception_handler(RequestValidationError, _answer_invalid)
     app.add_exception_handler(StarletteHTTPException, _answer_refusal)
 
@@ -166,103 +191,36 @@ def _add_call(
         return find(run).call(function, changes, **body.model_dump())
 
 
-class _Gate:
-    """What a request passes first: its token, its size, and at the end what it took."""
-
-    def __init__(
-        self,
-        app: ASGIApp,
-        runs: Collection[str],
-        token: str | None,
-        registry: CollectorRegistry,
-    ):
-        self.app, self.runs = app, runs
-        self.token = None if token is None else token.encode()
-        labels = ["run", "call", "status"]
-        self.requests = Counter("tvbo_requests", "Requests answered.", labels, registry=registry)
-        self.seconds = Histogram(
-            "tvbo_request_seconds", "Their time.", ["call"], registry=registry, buckets=SECONDS
-        )
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        began, code = time.perf_counter(), 0
-
-        async def watch(message: Message) -> None:
-            nonlocal code
-            code = message.get("status", code)
-            await send(message)
-
-        headers = dict(scope["headers"])
-        refusal = self._refusal(scope["path"], headers)
-        body = b"" if refusal is None else None
-        try:
-            if refusal is None and (body := await _read_body(headers, receive)) is None:
-                refusal = _error(413, f"Expected a request of at most {MAX_BODY} bytes. Got more.")
-            if refusal is not None:
-                await refusal(scope, receive, watch)
-                return
-            again: Message = {"type": "http.request", "body": body, "more_body": False}
-            ahead = iter([again])
-
-            async def replay() -> Message:
-                return next(ahead, None) or await receive()
-
-            await self.app(scope, replay, watch)
-        except Exception:
-            for line in traceback.format_exc().rstrip("\n").split("\n"):
-                logger.error("%s", line)
-            if code == 0:
-                await _error(500, "An error of the server, which its log has.")(
-                    scope, receive, watch
-                )
-        finally:
-            name = scope["route"].name if "route" in scope else ""
-            run = scope.get("path_params", {}).get("run", "")
-            self.requests.labels(run if run in self.runs else "", name, code).inc()
-            self.seconds.labels(name).observe(time.perf_counter() - began)
-
-    def _refusal(self, path: str, headers: Mapping[bytes, bytes]) -> JSONResponse | None:
-        """Return the answer to one who must not come in; None for others."""
-        if path == "/health":
-            return None
-        if self.token is None:
-            # A page of another host may have a browser on this machine ask under that host's name.
-            host = headers.get(b"host", b"").decode("latin-1").rsplit(":", 1)
-            name = host[0] if host[-1].isdecimal() else ":".join(host)
-            if name in LOOPBACK:
-                return None
+def _refusal(request: Request, token: str | None) -> JSONResponse | None:
+    """Return the answer to one who must not come in, or asks for too much; None for others."""
+    headers = request.headers
+    if request.url.path == "/health":
+        return None
+    if token is None:
+        # A page of another host may have a browser on this machine ask under that host's name.
+        name = re.sub(r":\d+$", "", headers.get("host", ""))
+        if name not in LOOPBACK:
             return _error(
                 403,
                 f"Expected a request to localhost, or a server with a token. Got {name!r:.100}.",
             )
-        kind, _, given = headers.get(b"authorization", b"").partition(b" ")
-        if kind.lower() == b"basic":
-            try:
+    else:
+        kind, _, text = headers.get("authorization", "").partition(" ")
+        given = text.encode("latin-1")
+        if kind.lower() == "basic":
+            with suppress(ValueError):
                 given = base64.b64decode(given).partition(b":")[2]
-            except ValueError:
-                given = b""
-        if kind.lower() in (b"basic", b"bearer") and hmac.compare_digest(given, self.token):
-            return None
-        answer = _error(401, "Expected Authorization: Bearer TOKEN. Got none, or another.")
-        answer.headers["WWW-Authenticate"] = 'Basic realm="tvbo", charset="UTF-8"'
-        return answer
-
-
-async def _read_body(headers: Mapping[bytes, bytes], receive: Receive) -> bytes | None:
-    """Return the body of a request; None if it is too long."""
-    size = headers.get(b"content-length", b"0")
+        is_known = kind.lower() in ("basic", "bearer")
+        if not (is_known and hmac.compare_digest(given, token.encode())):
+            answer = _error(401, "Expected Authorization: Bearer TOKEN. Got none, or another.")
+            answer.headers["WWW-Authenticate"] = 'Basic realm="tvbo", charset="UTF-8"'
+            return answer
+    size = headers.get("content-length", "0")
+    if "transfer-encoding" in headers:
+        return _error(411, "Expected a request with its Content-Length. Got one in parts.")
     if not size.isdigit() or len(size) > 20 or int(size) > MAX_BODY:
-        return None
-    parts, length, more = [], 0, True
-    while more and length <= MAX_BODY:
-        message = await receive()
-        parts.append(message.get("body", b""))
-        length += len(parts[-1])
-        more = message.get("more_body", False)
-    return None if length > MAX_BODY else b"".join(parts)
+        return _error(413, f"Expected a request of at most {MAX_BODY} bytes. Got {size:.20}.")
+    return None
 
 
 def _error(code: int, message: str) -> JSONResponse:
@@ -276,6 +234,10 @@ def _answer_error(code: int, _: Request, error: Exception) -> JSONResponse:
     if code in (409, 503):
         answer.headers["Retry-After"] = "1"
     return answer
+
+
+def _answer_unknown(_: Request, error: Exception) -> JSONResponse:
+    return _error(500, "An error of the server, which its log has.")
 
 
 def _answer_invalid(_: Request, error: Exception) -> JSONResponse:
