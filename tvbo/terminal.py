@@ -10,12 +10,9 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from html import escape
-from threading import Event, Thread, Timer
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
+from threading import Event, Thread
 
 PATIENCE = 2.0
 """Seconds after which :func:`patient_steps` shows its bar."""
@@ -37,22 +34,23 @@ def visible(text: str) -> str:
 
 
 @contextmanager
-def _patiently(bar: Progress) -> Iterator[None]:
-    """Show a bar after :data:`PATIENCE` seconds, also in the midst of a step."""
-    # In a thread, so that it appears although the first step may take minutes.
-    timer = Timer(PATIENCE, bar.start)
-    timer.daemon = True
-    if not bar.disable:
-        timer.start()
+def _repeating(act: Callable[[], object], period: float, shown: bool) -> Iterator[None]:
+    """Call a function every few seconds, also in the midst of a step."""
+    ended = Event()
+
+    def repeat() -> None:
+        while not ended.wait(period):
+            act()
+
+    thread = Thread(target=repeat, daemon=True)
+    if shown:
+        thread.start()
     try:
         yield
     finally:
-        timer.cancel()
-        if timer.is_alive():
-            # It was about to show the bar.
-            timer.join()
-        if bar.live.is_started:
-            bar.stop()
+        ended.set()
+        if shown:
+            thread.join()
 
 
 @contextmanager
@@ -68,25 +66,14 @@ def progress_lines(
         shown: Whether to print lines.
         period: Seconds between two lines, and before the first.
     """
-    begun, current, ended = time.monotonic(), ["begun"], Event()
+    begun, current = time.monotonic(), ["begun"]
 
-    def repeat() -> None:
-        while not ended.wait(period):
-            seconds = time.monotonic() - begun
-            print(visible(f"{label}: {current[0]}, {seconds:.0f} s so far"), file=sys.stderr)  # noqa: T201
+    def say() -> None:
+        seconds = time.monotonic() - begun
+        print(visible(f"{label}: {current[0]}, {seconds:.0f} s so far"), file=sys.stderr)  # noqa: T201
 
-    def on_step(step: str) -> None:
-        current[0] = step
-
-    thread = Thread(target=repeat, daemon=True)
-    if shown:
-        thread.start()
-    try:
-        yield on_step
-    finally:
-        ended.set()
-        if shown:
-            thread.join()
+    with _repeating(say, period, shown):
+        yield partial(current.__setitem__, 0)
 
 
 @contextmanager
@@ -116,20 +103,25 @@ def patient_steps(
         TimeElapsedColumn(),
         console=console,
         transient=True,
-        disable=not (shown and is_seen),
     )
     task = bar.add_task(visible(label), total=len(steps), number=1)
     number = 0
-    with _patiently(bar), progress_lines(label, shown and not is_seen) as say:
 
-        def on_step(step: str) -> None:
-            nonlocal number
-            number = 1 + steps.index(step, number if step in steps[number:] else 0)
-            words = visible(f"{label}: {step}")
-            bar.update(task, description=words, completed=number - 1, number=number)
-            say(f"{step}, step {number} of {len(steps)}")
+    def on_step(step: str) -> None:
+        nonlocal number
+        number = 1 + steps.index(step, number if step in steps[number:] else 0)
+        words = visible(f"{label}: {step}")
+        bar.update(task, description=words, completed=number - 1, number=number)
+        say(f"{step}, step {number} of {len(steps)}")
 
-        yield on_step
+    with progress_lines(label, shown and not is_seen) as say:
+        try:
+            # Once it is shown, this shows it no further.
+            with _repeating(bar.start, PATIENCE, shown and is_seen):
+                yield on_step
+        finally:
+            if bar.live.is_started:
+                bar.stop()
 
 
 class TrialProgress:
