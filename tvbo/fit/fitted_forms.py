@@ -39,19 +39,14 @@ def fit_from(
     Raises:
         botorch.exceptions.errors.ModelFittingError: if all starts fail, and all restarts.
     """
-    best = None
-    for start in starts:
-        value, found = posterior.maximize(start)
-        # Larger by more than rounding.
-        if math.isfinite(value) and (
-            best is None or value > best[0] + SAME_OPTIMUM * max(1.0, abs(best[0]))
-        ):
-            best = value, found
-    if best is None and isinstance(posterior, ModelPosterior):
-        best = posterior.restart(generator)
-    if best is None:
+    ends = [each for each in map(posterior.maximize, starts) if math.isfinite(each[0])]
+    if not ends and isinstance(posterior, ModelPosterior):
+        ends = [posterior.restart(generator)]
+    if not ends:
         raise ModelFittingError("Expected a start with a finite posterior density. Got none.")
-    return best
+    largest = max(value for value, _ in ends)
+    least = largest - SAME_OPTIMUM * max(1.0, abs(largest))
+    return next(each for each in ends if each[0] >= least)
 
 
 @dataclass(frozen=True, eq=False)

@@ -168,8 +168,8 @@ class LogPosterior:
         """How many numbers are learned, the prior mean among them, but shares, which may wait."""
         return len(self.bounds) + (1 if self.form.num_contexts == 0 else -1)
 
-    def __call__(self, theta: Array, with_gradient: bool = True) -> tuple[float, Array, float]:
-        """Return the log density, its gradient if asked for, else zeros, and the prior mean.
+    def __call__(self, theta: Array) -> tuple[float, Array, float]:
+        """Return the log density, its gradient, and the prior mean.
 
         The density is minus infinity where the covariance is singular to rounding.
         """
@@ -182,15 +182,15 @@ class LogPosterior:
         time_rate = math.exp(theta[d]) if form.rate is None else form.rate
         if form.is_smooth:
             by_time_rate = np.square(self.lags / time_rate)
-            in_time, time_slope = matern(by_time_rate, with_gradient)
-            by_time_rate *= 0.0 if time_slope is None else time_slope
+            in_time, time_slope = matern(by_time_rate, True)
+            by_time_rate *= time_slope
         else:
             by_time_rate = -0.5 * time_rate * self.lags
             in_time = np.exp(by_time_rate)
             by_time_rate *= in_time
         shares = self._shares(theta)
         squares = [inverse_squares[part] @ self.squares[part] for part in self._parts]
-        space = in_space(form.kernel, squares, shares, with_gradient)
+        space = in_space(form.kernel, squares, shares, True)
         noise = math.exp(theta[-1]) if self.noise is None else self.noise
         covar = self._covar
         covar[self._pairs] = space.values * in_time
@@ -204,8 +204,6 @@ class LogPosterior:
         alpha = solved[:, 0] - mean * solved[:, 1]
         value = -0.5 * (self.y - mean) @ alpha - np.log(root.diagonal()).sum()
         value += self._log_prior(theta) - 0.5 * n * math.log(2 * math.pi)
-        if not with_gradient:
-            return float(value), np.zeros_like(theta), float(mean)
         gradient = (self._location - theta) / self._spread**2 - self._is_of_parameter
         # Minus twice the derivative by the covariance, equation (25) of Bogunovic et al.; a pair
         # stands for two entries.

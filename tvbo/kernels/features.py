@@ -199,21 +199,18 @@ def _(kernel: AdditiveKernel, n: int, d: int) -> Spectrum:
 
 @_draw.register
 def _(kernel: ContextActionKernel, n: int, d: int) -> Spectrum:
-    parts = [
-        partial(draw_spectrum, each, d=d) for each in (kernel.action_kernel, kernel.context_kernel)
-    ]
-
-    def both(m: int) -> Spectrum:
-        return product_of([part(m) for part in parts])
-
+    parts = [kernel.action_kernel, kernel.context_kernel]
     if kernel.structure == "product":
-        return both(n)
+        return _draw(ProductKernel(*parts), n, d)
     if kernel.structure == "additive":
-        return sum_of(parts, n)
-    a, b, c = kernel.outputscales.detach().unbind(dim=-1)
-    action, context = parts
-    scaled = [lambda m: action(m).scaled(a), lambda m: context(m).scaled(b)]
-    return sum_of([*scaled, lambda m: both(m).scaled(c)], n)
+        return _draw(AdditiveKernel(*parts), n, d)
+
+    def scaled(m: int, factors: list[Kernel], scale: Tensor) -> Spectrum:
+        return _draw(ProductKernel(*factors), m, d).scaled(scale)
+
+    scales = kernel.outputscales.detach().unbind(dim=-1)
+    terms = zip(([parts[0]], [parts[1]], parts), scales, strict=True)
+    return sum_of([partial(scaled, factors=each, scale=scale) for each, scale in terms], n)
 
 
 @_draw.register(CovarianceMatrixKernel)
