@@ -30,6 +30,7 @@ from tvbo.models.raw import raw_kernels, raw_mean, raw_noise_variance, with_time
 from tvbo.models.time_varying_gp import TimeVaryingGP, make_temporal_kernel
 from tvbo.rounding import LEAST_VARIANCE, check_uncertain
 from tvbo.spaces.row_index import RowIndex
+from tvbo.values import as_number
 
 CHUNK = 256
 """Rows for which room is made at once, at most twice the states of all choices. Where it ends, it
@@ -151,15 +152,11 @@ class Stream:
 
         Of trials that ask the same, any may be meant.
         """
-        p, k = len(self.expected), events.shape[-1]
-        if p <= k and np.array_equal(self.pending[:2], events[:2, :p]):
-            return np.where(np.arange(k) < p, np.arange(k), -1)
-        free, found = self.pending[:2].T.tolist(), []
-        for event in events[:2].T.tolist():
-            found.append(free.index(event) if event in free else -1)
-            if found[-1] >= 0:
-                free[found[-1]] = []
-        return np.array(found, dtype=np.int64)
+        free: dict[tuple[float, ...], list[int]] = {}
+        for place, asked in enumerate(self.pending[:2].T.tolist()):
+            free.setdefault(tuple(asked), []).append(place)
+        places = [free.get(tuple(event)) for event in events[:2].T.tolist()]
+        return np.array([each.pop(0) if each else -1 for each in places], dtype=np.int64)
 
     def keep(self, places: Places | slice) -> None:
         """Forget all pending trials but some, which are left in this order."""
@@ -285,7 +282,8 @@ class StreamingGP(OneOutputModel):
             of the prior variance.
 
     Raises:
-        BotorchTensorDimensionError: if ``choices`` is not ``n x d``.
+        BotorchTensorDimensionError: if ``choices`` is not ``n x d``, or ``forgetting_rate`` not one
+            number.
         InputDataError: if a choice is not finite, or the choices contain duplicates.
         TypeError: if a temporal kernel is none.
         ValueError: if a parameter is out of range, a kernel has a batch, not exactly one of
@@ -332,15 +330,12 @@ class StreamingGP(OneOutputModel):
             )
         self.tol = tol
         self.row_index = RowIndex(choices)
-        self._num_columns = self.row_index.dim + 1
         self.mean_module = deepcopy(mean_module)
         self._batch_shape = batch_shape or Size()
         choices = self.row_index.choices
         noise = one_noise_variance(noise_variance).to(choices)
         if temporal_kernel is None:
-            if torch.as_tensor(forgetting_rate).numel() != 1:
-                raise ValueError(f"Expected forgetting_rate, one number. Got {forgetting_rate}.")
-            temporal_kernel = make_temporal_kernel(forgetting_rate)
+            temporal_kernel = make_temporal_kernel(as_number("forgetting_rate", forgetting_rate))
         given = [temporal_kernel] if isinstance(temporal_kernel, Kernel) else list(temporal_kernel)
         kernels = [covar_module] if isinstance(covar_module, Kernel) else list(covar_module)
         if not given or len(kernels) not in {1, len(given)}:
@@ -635,31 +630,11 @@ class StreamingGP(OneOutputModel):
             InputDataError: as in :meth:`observe`.
         """
         shape = torch.broadcast_shapes(Y.shape[:-2], self._batch_shape)
-        new = copy(self)
-        if shape != self._batch_shape:
-            element = np.arange(len(self._streams)).reshape(self._batch_shape)
-            elements = np.broadcast_to(element, shape).ravel()
-            new._streams = [copy(new._streams[i]) for i in elements]
-            new._batch_shape = shape
+        new, streams = copy(self), np.array(self._streams).reshape(self._batch_shape)
+        new._streams = [copy(each) for each in np.broadcast_to(streams, shape).ravel()]
+        new._batch_shape = shape
         Y = Y.expand(*shape, *Y.shape[-2:])
         new.observe(X, Y, None if noise is None else noise.expand_as(Y))
-        return new
-
-    def condition_on_pending(self, Y: Tensor) -> StreamingGP:
-        """Return a copy with outcomes of all pending trials, such as what stands in for them.
-
-        Args:
-            Y: Outcomes, ``batch_shape x p x 1``, in the order of ``X_pending``.
-
-        Raises:
-            BotorchTensorDimensionError: if the shape does not agree.
-            InputDataError: if a value is not finite.
-        """
-        residuals = self._read("Y", Y, self.num_pending).squeeze(-1)
-        residuals, new = residuals - self._prior_mean(self.X_pending), copy(self)
-        of_each = residuals.numpy(force=True).reshape(-1, self.num_pending)
-        for stream, outcomes in zip(new._streams, of_each, strict=True):
-            stream.tell(slice(None), np.stack([*stream.pending[:2], outcomes, stream.pending[3]]))
         return new
 
     def _events(self, X: Tensor, Y: Tensor | None, Yvar: Tensor | None) -> Array:
@@ -876,14 +851,11 @@ class StreamingGP(OneOutputModel):
         return self._as_tensor(together.reshape(*self._batch_shape, *values[0].shape))
 
     def _as_tensor(self, values: Array) -> Tensor:
-        # Not as an attribute, which takes a module longer than this.
-        noise: Any = self._buffers["_noise"]
-        tensor = torch.from_numpy(values)
-        return tensor if noise.device.type == "cpu" else tensor.to(noise.device)
+        return torch.from_numpy(values).to(self._noise.device)
 
     def _split(self, X: Tensor) -> tuple[Places, Array]:
         """Return indices and times of rows, ``... x q`` each, broadcast with the batch."""
-        check_rows(X, self._num_columns)
+        check_rows(X, self.row_index.dim + 1)
         rows = X.numpy(force=True).astype(np.float64, copy=False)
         index, time = self.row_index.places(rows[..., :-1]), rows[..., -1]
         if self._batch_shape:

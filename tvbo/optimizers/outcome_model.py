@@ -496,8 +496,5 @@ class OutcomeModel:
                 expected, _ = marginals(model, rows.unsqueeze(-2))
             expected, _ = self.fitter.transform.untransform(expected)
             Y, _ = self.fitter.transform(pending.outcomes(rows, expected))
-            if is_streaming:
-                conditioned = model.condition_on_pending(Y)
-            else:
-                conditioned = model.condition_on_observations(rows, Y, noise=noise)
+            conditioned = model.condition_on_observations(rows, Y, noise=noise)
         return replace(self._posterior, model=conditioned)
