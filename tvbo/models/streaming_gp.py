@@ -33,11 +33,9 @@ from tvbo.spaces.row_index import RowIndex
 from tvbo.values import as_number
 
 CHUNK = 256
-"""Rows for which room is made at once, at most twice the states of all choices. Where it ends, it
-is looked whether fewer explain the same, unless half of them will soon have faded."""
-
-ROOM = 3_000_000
-"""Most numbers in one room: what it takes is taken again by the next, not asked of the system."""
+"""Most rows that are put together in one part. Once a part has half as many, or as many as there
+are states of all choices, it is looked whether fewer explain the same, unless half of them will
+soon have faded."""
 
 BLOCK_EVENTS = 1_024
 """Events of which the rows are made at once: a Cholesky factorization of this size costs little."""
@@ -91,8 +89,6 @@ class Stream:
         pending: The pending trials, ``4 x p``.
         now: Time of the newest event.
         rows: Rows as of when they were made, ``m x S x n``, in parts.
-        room: Room for rows, ``capacity x S x n``; those of the last part are in it.
-        filled: Number of rows up to which it is filled.
         made: Times that the rows know of, ``m``.
         transitions: What leads each row from then to now, ``S x m S``.
         rank: Rows that were needed when it was looked.
@@ -107,22 +103,11 @@ class Stream:
     def __init__(self, S: int, prior: Array):
         self.prior, n = prior, len(prior)
         self.events, self.pending, self.now = np.empty((4, 0)), np.empty((4, 0)), -math.inf
-        self.room, self.filled = np.empty((0, S, n)), 0
-        self.rows: tuple[Array, ...] = (self.room,)
+        self.rows: tuple[Array, ...] = (np.empty((0, S, n)),)
         self.made, self.transitions = np.empty(0), np.empty((S, 0))
         self.rank, self.identity = 0, np.eye(S)
         self.mean, self.reduction = np.zeros((S, n)), np.zeros((S * S, n))
         self.cross, self.covar, self.expected = np.empty((0, S, n)), np.empty((0, 0)), np.empty(0)
-
-    def copy(self) -> Stream:
-        """Return what takes the place of this one: it goes on in the same room."""
-        new = object.__new__(Stream)
-        vars(new).update(vars(self))
-        return new
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return what a copy beside this one has: it makes room of its own."""
-        return {**vars(self), "room": self.room[:0], "filled": 0}
 
     def explained(self, h: Array, index: Places) -> Array:
         """Return covariances of events with the innovations of the rows, ``... x m``.
@@ -198,22 +183,11 @@ class Stream:
             cross = self.cross.reshape(len(rest), -1).T
             dgemm(-1.0, V.reshape(len(V), -1).T, between, 1.0, cross, overwrite_c=1)
         self.events = np.concatenate([self.events, events], axis=-1)
-        self._append(V, events[1])
-
-    def _append(self, V: Array, time: Array) -> None:
-        """Add rows as of now, ``q x S x n``, of outcomes at times ``q``."""
-        q = len(V)
-        if self.filled + q > len(self.room):
-            size = max(min(CHUNK, 2 * self.filled, ROOM // V[0].size), q)
-            self.room, self.filled = V if size == q else np.empty((size, *V.shape[1:])), 0
-            self.rows = *(rows for rows in self.rows if len(rows) > 0), self.room[:0]
-        start, end = self.filled - len(self.rows[-1]), self.filled + q
-        if self.room is not V:
-            self.room[self.filled : end] = V
-        self.rows, self.filled = (*self.rows[:-1], self.room[start:end]), end
+        self.rows = *self.rows, V
         # Innovations know of all outcomes that came before, also of those at later times.
-        self.made = np.maximum.accumulate(np.concatenate([self.made, time]))
-        self.transitions = np.concatenate([self.transitions, *(self.identity,) * q], axis=1)
+        self.made = np.maximum.accumulate(np.concatenate([self.made, events[1]]))
+        new = (self.identity,) * len(V)
+        self.transitions = np.concatenate([self.transitions, *new], axis=1)
 
     def drop(self, m: int) -> None:
         """Drop the oldest rows."""
@@ -222,7 +196,7 @@ class Stream:
         for rows in self.rows:
             parts.append(rows[m:])
             m = max(m - len(rows), 0)
-        self.rows = tuple(parts)
+        self.rows = tuple(rows for rows in parts if len(rows) > 0) or (parts[-1],)
 
     def merge(self, least: float) -> None:
         """Rotate the rows, which changes no covariance, so that no more are left than it takes.
@@ -238,8 +212,7 @@ class Stream:
         values, pivots, rank, _ = dpstrf(V @ V.T, tol=least, lower=1)
         root = np.zeros((m, rank))
         root[pivots - 1] = np.tril(values)[:, :rank]
-        self.room, self.rank = (np.linalg.qr(root).Q.T @ V).reshape(rank, S, n), rank
-        self.rows, self.filled = (self.room,), rank
+        self.rows, self.rank = ((np.linalg.qr(root).Q.T @ V).reshape(rank, S, n),), rank
         self.made, self.transitions = np.full(rank, self.now), np.tile(self.identity, rank)
 
 
@@ -419,7 +392,7 @@ class StreamingGP(OneOutputModel):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy has, which does not change with this one."""
-        return {**vars(self), "_streams": [copy(stream) for stream in self._streams]}
+        return {**vars(self), "_streams": [*self._streams]}
 
     @property
     def choices(self) -> Tensor:
@@ -500,7 +473,7 @@ class StreamingGP(OneOutputModel):
         """
         streams = []
         for stream, events in zip(self._streams, self._events(X, Y, Yvar), strict=True):
-            stream, places = stream.copy(), stream.match(events)
+            stream, places = copy(stream), stream.match(events)
             known = places >= 0
             told, places = events[:, known], places[known]
             # Noise may be other than was expected.
@@ -530,7 +503,7 @@ class StreamingGP(OneOutputModel):
         """
         streams = []
         for stream, events in zip(self._streams, self._events(X, None, Yvar), strict=True):
-            stream, places = stream.copy(), stream.match(events)
+            stream, places = copy(stream), stream.match(events)
             known = places[places >= 0]
             if len(known) < len(stream.expected):
                 stream.keep(known)
@@ -631,7 +604,7 @@ class StreamingGP(OneOutputModel):
         """
         shape = torch.broadcast_shapes(Y.shape[:-2], self._batch_shape)
         new, streams = copy(self), np.array(self._streams).reshape(self._batch_shape)
-        new._streams = [copy(each) for each in np.broadcast_to(streams, shape).ravel()]
+        new._streams = [*np.broadcast_to(streams, shape).ravel()]
         new._batch_shape = shape
         Y = Y.expand(*shape, *Y.shape[-2:])
         new.observe(X, Y, None if noise is None else noise.expand_as(Y))
@@ -677,7 +650,7 @@ class StreamingGP(OneOutputModel):
             return self._after(self._empty(), events)
         for start in range(0, k, BLOCK_EVENTS):
             part = events[:, start : start + BLOCK_EVENTS]
-            self._make_room(stream, part.shape[-1])
+            self._tidy(stream)
             p, (told,) = len(stream.expected), (part[2] == part[2]).nonzero()
             self._open(stream, part)
             all_came = len(told) == len(stream.expected)
@@ -714,22 +687,27 @@ class StreamingGP(OneOutputModel):
         stream.pending, stream.expected, stream.now = events, expected, t
         stream.covar, stream.cross = covar, cross
 
-    def _make_room(self, stream: Stream, q: int) -> None:
-        """Drop rows that have faded; where room ends, look what else is not needed."""
+    def _tidy(self, stream: Stream) -> None:
+        """Drop rows that have faded; of many new ones, look what else is not needed."""
+        *parts, last = stream.rows
+        # So that there are few parts, and a row is copied a few times.
+        while parts and len(parts[-1]) <= min(8 * len(last), CHUNK - len(last)):
+            last = np.concatenate([parts.pop(), last])
+        stream.rows = *parts, last
         m, oldest = len(stream.made), stream.now - self.memory
         if m > 0 and stream.made[m // 32] <= oldest:
             stream.drop(int(np.searchsorted(stream.made, oldest, side="right")))
-        if stream.filled + q <= len(stream.room) or not stream.events.size:
+        m, many = len(stream.made), min(CHUNK // 2, stream.mean.size)
+        if len(stream.rows[-1]) < many:
             return
-        m, size = len(stream.made), min(CHUNK, 2 * stream.mean.size)
         fades = m > 0 and stream.now - stream.made[0] > self.memory / 2
-        if m > max(2 * stream.rank, size / 2) and not fades:
+        if m > max(2 * stream.rank, many) and not fades:
             stream.merge(NEGLIGIBLE * self.tol * self._prior_variance.max())
         stream.events = stream.events[:, stream.now - stream.events[1] < self._longest]
         num_old = np.searchsorted(stream.made, stream.now - self._single)
         kinds = np.where(np.cumsum([len(rows) for rows in stream.rows]) <= num_old, "f4", "f8")
-        parts = zip(stream.rows, kinds, strict=True)
-        stream.rows = tuple(rows.astype(kind, copy=False) for rows, kind in parts)
+        pairs = zip(stream.rows, kinds, strict=True)
+        stream.rows = tuple(rows.astype(kind, copy=False) for rows, kind in pairs)
 
     def _marginals(self, stream: Stream, t: float) -> tuple[Array, Array]:
         """Return means, less the prior mean, and variances of all choices, ``n`` each."""
