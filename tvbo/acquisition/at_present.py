@@ -121,8 +121,7 @@ class AtPresent:
                 observed = ask_context.search_space.sample(generator)
             rows = ask_context.rows(observed)
             with torch.no_grad():
-                each = [marginals(model, rows.unsqueeze(-2))[0] for model in models]
-            means = torch.cat(each, dim=-1)
+                means = means_of(models, rows.unsqueeze(-2))
             filled["X_baseline"] = _baseline(models, means, rows)
         if thresholds:
             inferred = infer_reference_point(means[is_non_dominated(means)])
@@ -171,6 +170,11 @@ def _class_of(make: object) -> type[AcquisitionFunction] | None:
     if isinstance(kind, type) and issubclass(kind, AcquisitionFunction):
         return kind
     return None
+
+
+def means_of(models: Sequence[Model], rows: Tensor) -> Tensor:
+    """Return posterior means, ``b x k``, at rows ``b x 1 x d``."""
+    return torch.cat([marginals(model, rows)[0] for model in models], dim=-1)
 
 
 def _baseline(models: Sequence[Model], means: Tensor, rows: Tensor) -> Tensor:

@@ -73,7 +73,11 @@ class Goals:
         if not 0 < level < 1:
             raise ValueError(f"Expected min_feasibility between 0 and 1. Got {min_feasibility}.")
         limits = tuple((names.index(name), *_pair(name, constraints[name])) for name in constraints)
-        thresholds = tuple(_threshold(*each) for each in named.items())
+        # A threshold is a lower limit.
+        thresholds = tuple(
+            None if value is None else _pair(name, (value, None))[0]
+            for name, value in named.items()
+        )
         if len(named) == 1 and thresholds != (None,):
             raise ValueError(
                 "Expected thresholds of several objectives only: a limit is a constraint. Got "
@@ -114,19 +118,6 @@ class Goals:
         return replace(self, thresholds=tuple(thresholds), limits=tuple(limits), minimized=())
 
 
-def _threshold(name: str, value: object) -> float | None:
-    """Return the threshold of an objective; raise ``ValueError`` unless it is a number or None."""
-    if value is None:
-        return None
-    try:
-        number = float(cast("Any", value))
-    except (TypeError, ValueError):
-        number = math.nan
-    if not math.isfinite(number):
-        raise ValueError(f"Expected a number for the threshold of {name}, or None. Got {value!r}.")
-    return number
-
-
 def _pair(name: str, limits: object) -> tuple[float, float]:
     """Return lower and upper limit; raise ``ValueError`` unless they are a pair of numbers."""
     try:
@@ -136,7 +127,8 @@ def _pair(name: str, limits: object) -> tuple[float, float]:
         low = high = math.nan
     if not (low < high and (math.isfinite(low) or math.isfinite(high))):
         raise ValueError(
-            f"Expected a lower and an upper limit of {name}, such as (None, 100.0). Got {limits!r}."
+            f"Expected numbers as lower and upper limit of {name}, such as (None, 100.0). Got "
+            f"{limits!r}."
         )
     return low, high
 
@@ -144,17 +136,12 @@ def _pair(name: str, limits: object) -> tuple[float, float]:
 def _minimized(
     objectives: tuple[str, ...], minimize: bool | Collection[str] | None
 ) -> tuple[str, ...]:
-    if isinstance(minimize, bool | None):
-        if minimize and len(objectives) > 1:
-            raise ValueError(
-                f"Expected minimize to name some of {', '.join(objectives)}. Got True."
-            )
-        return objectives if minimize else ()
-    if not isinstance(minimize, Collection):
-        raise ValueError(f"Expected minimize to be True, False or names. Got {minimize!r}.")
-    names = (minimize,) if isinstance(minimize, str) else tuple(minimize)
-    if unknown := [name for name in names if name not in objectives]:
+    """Return the names of the objectives of which smaller values are better."""
+    given = objectives if minimize is True and len(objectives) == 1 else minimize or ()
+    names = (given,) if isinstance(given, str) else given
+    if not isinstance(names, Collection) or not all(name in objectives for name in names):
         raise ValueError(
-            f"Expected minimize to name some of {', '.join(objectives)}. Got {unknown[0]!r}."
+            f"Expected minimize to be False, to name some of {', '.join(objectives)}, or of one to "
+            f"be True. Got {minimize!r}."
         )
-    return names
+    return tuple(names)

@@ -13,8 +13,7 @@ from botorch.utils.sampling import sample_simplex
 from torch import Tensor
 
 from tvbo.acquisition.allowed import Outlook, allowed
-from tvbo.acquisition.at_present import actions_of
-from tvbo.models.scale import marginals
+from tvbo.acquisition.at_present import actions_of, means_of
 from tvbo.optim.maximize import maximize
 from tvbo.randomness import default_generator, draw_seed
 from tvbo.rounding import argmax
@@ -58,7 +57,7 @@ def pareto_actions(outlook: Outlook, ask_context: AskContext, num_points: int) -
         # The penalty of an optimum at the limit is rounded.
         enough = math.log(goals.min_feasibility) - 0.01
         X = _probable(X, outlook.log_constraints(ask_context.rows(X)), enough)
-        means = _means(objectives, ask_context.rows(X).unsqueeze(-2))
+        means = means_of(objectives, ask_context.rows(X).unsqueeze(-2))
     best = is_non_dominated(means)
     X, means = X[best], means[best]
     chosen = _spread(means, num_points)
@@ -92,11 +91,6 @@ def _candidates(objectives: Sequence[Model], outlook: Outlook, ask_context: AskC
     return distinct
 
 
-def _means(models: Sequence[Model], rows: Tensor) -> Tensor:
-    """Return posterior means, ``b x k``, at rows ``b x 1 x d``."""
-    return torch.cat([marginals(model, rows)[0] for model in models], dim=-1)
-
-
 def _spread(means: Tensor, num_points: int) -> list[int]:
     """Return the places of points far from one another, the best by the first objective first.
 
@@ -128,13 +122,13 @@ class _Scalarized(AcquisitionFunction):
         # Not registered, as in Allowed.
         self._parts = tuple(models), weight
         with torch.no_grad():
-            means = _means(models, stand_ins)
+            means = means_of(models, stand_ins)
         self._low, high = means.aminmax(dim=0)
         self._range = torch.where(high > self._low, high - self._low, 1.0)
 
     def forward(self, X: Tensor) -> Tensor:
         """Return the scalarized means, ``b``, at rows ``b x 1 x d``."""
-        shares = (_means(self._parts[0], X) - self._low) / self._range
+        shares = (means_of(self._parts[0], X) - self._low) / self._range
         weighted = self._parts[1] * (shares - 1)
         # A weight of zero leaves an objective to the sum.
         return weighted.amin(dim=-1) + AUGMENTATION * shares.sum(dim=-1)
