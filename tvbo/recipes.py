@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from inspect import signature
-from numbers import Real
 from typing import Any, Literal, TypedDict, Unpack
 
 import torch
@@ -40,7 +39,7 @@ from tvbo.spaces.parameters import Category
 from tvbo.spaces.row_index import action_context_rows
 from tvbo.spaces.search_space import Outside, SearchSpace, Space, make_search_space
 from tvbo.spaces.step_limit import Step, StepLimit
-from tvbo.values import Table, did_you_mean
+from tvbo.values import Table, as_number, did_you_mean
 
 __all__ = [
     "bpe_delay",
@@ -511,8 +510,8 @@ def bpe_delay(
         BotorchTensorDimensionError: if the kernel has a batch.
     """
     _check_names("bpe_delay", options, LoopOptions)
-    if isinstance(width, Tensor) and width.numel() == 1:
-        width = width.item()
+    if width is not None and not callable(width):
+        width = FixedWidth(as_number("width", width))
     search_space = make_search_space(options.get("bounds"), options.get("choices"))
     if isinstance(search_space, MixedSpace):
         raise ValueError(
@@ -528,11 +527,9 @@ def bpe_delay(
         horizon,
         delta=delta,
         delay=delay,
-        width=FixedWidth(width) if isinstance(width, float | int | Real) else width,
-        generator=options.get("generator"),
+        width=width,
         minimize=_minimizes(options),
-        time_scale=_time_scale(options),
-        settings=Settings("bpe_delay", given),
+        **_loop_options("bpe_delay", options, given),
     )
 
 
@@ -555,15 +552,12 @@ def random_search(
     """
     _check_names("random_search", options, LoopOptions)
     undeclared = context_bounds is None and contexts is None
+    given = {**options, "context_bounds": context_bounds, "contexts": contexts}
     return RandomSearch(
         make_search_space(options.get("bounds"), options.get("choices")),
-        generator=options.get("generator"),
         contexts=None if undeclared else make_search_space(context_bounds, contexts, "context"),
         minimize=_minimizes(options),
-        time_scale=_time_scale(options),
-        settings=Settings(
-            "random_search", {**options, "context_bounds": context_bounds, "contexts": contexts}
-        ),
+        **_loop_options("random_search", options, given),
     )
 
 
@@ -618,16 +612,14 @@ def _build(
         search_space,
         models,
         _acquisition(own, given, goals),
-        generator=given.get("generator"),
         contexts=contexts,
         pending=given.get("pending"),
         initial=given.get("initial", fitter.num_initial()),
         goals=goals,
-        time_scale=_time_scale(given),
         failures=given.get("failures", "learn"),
-        settings=Settings(recipe, all_given),
         duration=given.get("duration", 0.0),
         step_limit=StepLimit.of(search_space, given.get("max_step"), given.get("max_rate")),
+        **_loop_options(recipe, given, all_given),
     )
 
 
@@ -733,9 +725,21 @@ def _minimizes(options: Mapping[str, Any]) -> bool:
     return minimize is True
 
 
-def _time_scale(options: Mapping[str, Any]) -> TimeScale | None:
-    """Return the unit of timestamps; None where times are numbers."""
+def _loop_options(
+    recipe: str, options: Mapping[str, Any], all_given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what an optimizer of any kind is given.
+
+    Args:
+        recipe: Name of the recipe.
+        options: Its options.
+        all_given: All its arguments, as they were given.
+    """
     unit, zone = options.get("time_unit"), options.get("time_zone")
     if unit is None and zone is not None:
         raise ValueError(f"Expected time_unit with a time zone. Got time_zone={zone!r}.")
-    return None if unit is None else TimeScale(unit, zone)
+    return {
+        "generator": options.get("generator"),
+        "time_scale": None if unit is None else TimeScale(unit, zone),
+        "settings": Settings(recipe, all_given),
+    }
