@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -125,7 +124,3 @@ class Policy:
         import pandas as pd
 
         return pd.DataFrame([each.to_row() for each in self.recommendations])
-
-    def to_csv(self, path: str | Path) -> None:
-        """Write :meth:`to_frame` as CSV."""
-        self.to_frame().to_csv(path, index=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -171,7 +170,3 @@ class TrialLog:
         ]
         columns = None if rows else ["trial", "t", "information_gain", "ending", "reason"]
         return pd.DataFrame(rows, columns=columns)
-
-    def to_csv(self, path: str | Path) -> None:
-        """Write :meth:`to_frame` as CSV."""
-        self.to_frame().to_csv(path, index=False)

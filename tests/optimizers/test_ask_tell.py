@@ -226,7 +226,7 @@ def test_the_log_as_a_table(tmp_path):
     assert frame["context_0"].tolist() == [0.0, 1.0]
     assert frame["action_0"].tolist() == [second.X.item(), first.X.item()]
     assert frame["ending"].tolist() == ["failed", "expired"]
-    optimizer.trial_log.to_csv(tmp_path / "lost.csv")
+    optimizer.trial_log.to_frame().to_csv(tmp_path / "lost.csv", index=False)
     read = pd.read_csv(tmp_path / "lost.csv").drop(columns="information_gain")
     pd.testing.assert_frame_equal(read, frame.drop(columns="information_gain"))
 

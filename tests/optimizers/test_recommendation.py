@@ -289,7 +289,7 @@ def test_frame_and_csv(tmp_path):
         "standard_deviation": [0.5, 0.125],
         "t": [7.5, 7.5],
     }
-    policy.to_csv(tmp_path / "policy.csv")
+    policy.to_frame().to_csv(tmp_path / "policy.csv", index=False)
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "policy.csv"), frame)
     assert policy.best.X.tolist() == [[2.0]]
     assert policy.best.context.tolist() == [0.0, 5.0]

@@ -163,7 +163,7 @@ def test_the_record_of_rejections(mode, tmp_path):
     assert frame["context_0"].tolist() == [0.0, 2.0]
     assert frame["information_gain"].tolist() == [trial.information_gain for trial in trials]
     assert set(frame["ending"]) == {"skipped" if mode == "skip" else "discarded"}
-    optimizer.trial_log.to_csv(tmp_path / "log.csv")
+    optimizer.trial_log.to_frame().to_csv(tmp_path / "log.csv", index=False)
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "log.csv"), frame)
 
 
