@@ -132,7 +132,7 @@ class Refactored(OutcomeModel):
         open_rows: list[Tensor],
         pending: Pending,
         generator: Generator,
-        sign: float = 1.0,
+        sign: float = 0.0,
     ) -> None:
         """Forget the factor."""
         self.restart()

@@ -274,8 +274,9 @@ class Optimizer(ABC):
                 return known
             self._check_can_ask()
             began, round_number = perf_counter(), self._num_asked + 1
-            now = self._time_to_ask(t)
-            end, here = self._end_of(now, duration), self._check_context(context)
+            now, here = self._time_to_ask(t), self._check_context(context)
+            span = self.duration if duration is None else self._span_of(duration)
+            end = self.labels.later(now, span)
             space = self._within_reach(self._space_of(among), now)
             trials: list[Trial] = []
             try:
@@ -337,7 +338,7 @@ class Optimizer(ABC):
         with self._one_call("prepare"):
             self._check_can_ask()
             now, here = self._time_to_ask(t), self._check_context(context)
-            end = self._end_of(now, None)
+            end = self.labels.later(now, self.duration)
             until, ahead = end + self.labels.span(valid_for), deepcopy(self)
             space, moment = self._within_reach(self.search_space, now), self._moment(here)
 
@@ -1004,11 +1005,6 @@ class Optimizer(ABC):
                 f"t={self.labels.stamp(now)}. If the time of trial {number} is wrong, {way_out}."
             )
         return now
-
-    def _end_of(self, now: float, duration: float | timedelta | str | None) -> float:
-        """Return when an evaluation that begins now is at its end."""
-        span = self.duration if duration is None else self._span_of(duration)
-        return self.labels.later(now, span)
 
     def _span_of(self, duration: float | timedelta | str) -> float:
         """Return a checked duration in units of time."""

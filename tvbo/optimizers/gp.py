@@ -582,28 +582,22 @@ class GPOptimizer(Optimizer):
         ended = sorted((each for each in trials if each.ended), key=attrgetter("ended"))
         newest = max((each.observed_at for each in ended if each.Y), default=-math.inf)
         told = [each for each in ended if each.Y and each.informative]
-        rows, numbers = self._rows_of(told), [each.id for each in told]
-        asks = [each for each in trials if each.round is not None]
+        noise = [each.Yvar for each in told if each.Yvar]
+        Y = torch.tensor([each.Y for each in told], dtype=torch.float64)
+        Y = self._signs * Y.view(-1, len(self.outcome_models))
+        Yvar = torch.tensor(noise, dtype=torch.float64) if noise else None
+        known = Observations(self._rows_of(told), Y, Yvar)
+        numbers, asks = [each.id for each in told], [each for each in trials if each.round]
         for place, model in enumerate(self.outcome_models):
-            Y = self._signs[place] * _numbers_of([each.Y[place : place + 1] for each in told], 1)
-            noise = [each.Yvar[place : place + 1] for each in told if each.Yvar]
-            observations = Observations(rows, Y, _numbers_of(noise, 1) if noise else None)
             dropped = [(each.t, each.dropped[place] if each.dropped else ()) for each in asks]
             learned = state["outcome_models"][place]
-            model.load(learned, observations, numbers, dropped, newest)
+            model.load(learned, known.outcome(place), numbers, dropped, newest)
         ended = ended[-MAX_ENDED:]
-        success = _numbers_of([[float(bool(each.Y))] for each in ended], 1)
-        self._ended = Observations(self._rows_of(ended), success)
+        success = torch.tensor([float(bool(each.Y)) for each in ended], dtype=torch.float64)
+        self._ended = Observations(self._rows_of(ended), success.unsqueeze(-1))
 
     def _rows_of(self, trials: Sequence[RecordedTrial]) -> Tensor:
-        """Return the rows of trials, ``n x d``."""
-        rows = [
-            (*each.X, *(each.context or () if self.layout.num_contexts else ()), each.observed_at)
-            for each in trials
-        ]
-        return _numbers_of(rows, self.layout.num_columns)
-
-
-def _numbers_of(rows: Sequence[Sequence[float]], width: int) -> Tensor:
-    """Return rows of numbers as a tensor, ``n x width``."""
-    return torch.tensor(rows, dtype=torch.float64).view(-1, width)
+        """Return the rows of trials of a record, ``n x d``."""
+        c = self.layout.num_contexts
+        rows = [(*each.X, *(each.context or ())[:c], each.observed_at) for each in trials]
+        return torch.tensor(rows, dtype=torch.float64).view(-1, self.layout.num_columns)

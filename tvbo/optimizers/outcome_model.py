@@ -97,15 +97,12 @@ class OutcomeModel:
         self._predictions: dict[int, Prediction] = {}
         # Outcomes below it are winsorized in the posterior.
         self._cutoff = -math.inf
-        self._has_winsorized = False
         # The model of the last fit without observations, whose covariances all others share.
         self._prior: tuple[TimeVaryingGP, StreamingGP] | None = None
         # The posterior of the outcomes that came.
         self._posterior: StandardizedModel | None = None
         # Observations in it; None if it must be built again.
         self._num_seen: int | None = None
-        # The first of them, from which it was built before it took in the others.
-        self._num_built = 0
         # Observations from which it is yet to be built, of a run that goes on.
         self._resumed: Observations | None = None
 
@@ -118,10 +115,7 @@ class OutcomeModel:
     def posterior(self) -> StandardizedModel | None:
         """The posterior of the outcomes that came, whatever is pending; None before the first."""
         if self._resumed is not None:
-            first, others = self._resumed[: self._num_built], self._resumed[self._num_built :]
-            self._resumed = None
-            others = standardized(others, self.fitter.transform)
-            model = self._taken_in(self._built(first), others)
+            model, self._resumed = self._built(self._resumed), None
             self._posterior = StandardizedModel(model, self.fitter.transform)
         return self._posterior
 
@@ -171,7 +165,7 @@ class OutcomeModel:
         open_rows: list[Tensor],
         pending: Pending,
         generator: Generator,
-        sign: float = 1.0,
+        sign: float = 0.0,
     ) -> None:
         """Update the posterior, given the observations and the open trials.
 
@@ -180,7 +174,7 @@ class OutcomeModel:
             open_rows: Rows of the open trials, each ``1 x d``.
             pending: What stands in for the outcomes of these.
             generator: Seeds the restarts of a fit.
-            sign: What outcomes were multiplied by, so that larger ones are better.
+            sign: What outcomes were multiplied by, so that larger ones are better; 0 logs nothing.
 
         Raises:
             InputDataError: if the noise of the outcomes is neither known nor learned.
@@ -191,6 +185,15 @@ class OutcomeModel:
         rows = X[self.keeps(Observations(X, torch.zeros_like(X[:, :1])), t)]
         rows = rows[rows[:, -1].argsort(stable=True)]
         observations, cutoff = self._winsorized()
+        if sign and cutoff > self._cutoff == -math.inf:
+            newest = self._known.Y[cutoff > self._known.Y][-1].item()
+            logger.warning(
+                "Outcomes far %s the rest, the newest %g, enter the model as %.4g, here and from "
+                "now on. A trial that crashed may also be ended by fail(trial, reason).",
+                "above" if sign < 0 else "below",
+                sign * newest,
+                sign * cutoff,
+            )
         if cutoff != self._cutoff:
             self.restart()
             self._cutoff = cutoff
@@ -202,7 +205,7 @@ class OutcomeModel:
             fitter.fit(observations, self.num_told, generator)
             seen = None
         if seen is None or held is None:
-            model, self._num_built = self._built(observations), len(observations)
+            model = self._built(observations)
         else:
             new = standardized(observations[seen:], fitter.transform)
             model = self._taken_in(cast(Any, held.model), new)
@@ -210,16 +213,6 @@ class OutcomeModel:
         self._num_seen = len(observations)
         self.new_fit = None if fitter.fitted.newest is before else fitter.fitted.newest
         self.newest = self._with_pending(observations, rows, pending)
-        if cutoff > -math.inf and not self._has_winsorized:
-            self._has_winsorized = True
-            Y = self.observations.Y
-            logger.warning(
-                "Outcomes far %s the rest, the newest %g, enter the model as %.4g, here and from "
-                "now on. A trial that crashed may also be ended by fail(trial, reason).",
-                "above" if sign < 0 else "below",
-                sign * Y[cutoff > Y][-1].item(),
-                sign * cutoff,
-            )
 
     def look_at(self, t: float, generator: Generator) -> None:
         """Set ``newest`` to the posterior that an ask at ``t`` would have without pending trials.
@@ -277,9 +270,7 @@ class OutcomeModel:
             trial: A trial that is about to be opened.
             row: Its row, ``1 x d``.
         """
-        if not self.retention.needs_prediction:
-            return None, None
-        noise_variance = self.outcome_noise()
+        noise_variance = self.outcome_noise() if self.retention.needs_prediction else None
         if noise_variance is None:
             return None, None
         assert self.newest is not None
@@ -325,11 +316,11 @@ class OutcomeModel:
 
     def state_dict(self) -> dict[str, Any]:
         """Return what was learned of the observations, and of the open trials, as data."""
-        numbers = {"num_built": self._num_built, "num_seen": self._num_seen}
         return {
             "num_told": self.num_told,
             "cutoff": None if self._cutoff == -math.inf else self._cutoff,
-            "posterior": {"fitter": self.fitter.state_dict(), **numbers},
+            "num_seen": self._num_seen,
+            "fitter": self.fitter.state_dict(),
             "retention": self.retention.state_dict(),
             "predictions": [asdict(each) for each in self._predictions.values()],
         }
@@ -368,19 +359,16 @@ class OutcomeModel:
         self._trials = tuple(compress(trials, left.tolist()))
         self.num_told = state["num_told"]
         self._cutoff = -math.inf if state["cutoff"] is None else state["cutoff"]
-        self._has_winsorized = state["cutoff"] is not None
         self.retention.load_state_dict(state["retention"])
         predictions = [Prediction(**each) for each in state["predictions"]]
         self._predictions = {each.trial_id: each for each in predictions}
-        self.fitter.load_state_dict(state["posterior"]["fitter"])
-        self._num_seen = state["posterior"]["num_seen"]
+        self.fitter.load_state_dict(state["fitter"])
+        self._num_seen = state["num_seen"]
         if self._num_seen is not None:
-            self._num_built = state["posterior"]["num_built"]
             # As they entered the model at the newest ask.
-            held = self.observations
-            held = replace(held, Y=held.Y.clamp_min(self._cutoff))
-            self._resumed = held[: self._num_seen]
-            self.fitter.resume(held[: self._num_built])
+            held = self.observations[: self._num_seen]
+            self._resumed = replace(held, Y=held.Y.clamp_min(self._cutoff))
+            self.fitter.resume(self._resumed)
 
     def restart(self) -> None:
         """Forget all observations in the posterior, which is built again."""
@@ -389,7 +377,7 @@ class OutcomeModel:
     def _at(self, t: float) -> Self:
         """Return a copy with the observations that count at a time, whose changes are its own."""
         posterior, new = self.posterior, copy(self)
-        new.fitter, new._has_winsorized = copy(self.fitter), True
+        new.fitter = copy(self.fitter)
         if posterior is not None:
             new._posterior = replace(posterior, model=copy(posterior.model))
         new.discard(t, -math.inf)
@@ -409,7 +397,6 @@ class OutcomeModel:
         if len(age) == 0:
             return
         self._num_seen -= len(age)
-        self._num_built -= int((~keep[: self._num_built]).sum())
         model: Any = self.posterior.model
         # A policy that drops at this very weight rounds it otherwise.
         if isinstance(model, StreamingGP):
