@@ -19,7 +19,7 @@ from tvbo.logs.block_length import block_length
 from tvbo.logs.dataset import DriftLog
 from tvbo.logs.drift_forms import compare_drift
 from tvbo.logs.drift_result import DriftFit, forgetting_rate
-from tvbo.logs.forms import candidates_of
+from tvbo.logs.forms import Forms, forms_of
 from tvbo.logs.likelihood import (
     BLOCK,
     EARLIER,
@@ -159,7 +159,7 @@ def fit_drift(
         raise ValueError(
             f"Expected level in (0, 1) and num_starts >= 1. Got {level}, {num_starts}."
         )
-    forms = [] if temporal_kernel is None else candidates_of(temporal_kernel)
+    forms: Forms = {} if temporal_kernel is None else forms_of(temporal_kernel)
     log = DriftLog.from_rows(train_X, train_Y, train_Yvar, time_feature, segments)
     numbers = range(len(log)) if row_numbers is None else row_numbers
     if len(numbers) != len(log):
@@ -172,8 +172,7 @@ def fit_drift(
             f"The likelihood of {len(log):,} rows over {log.num_actions:,} actions is approximate: "
             f"each {BLOCK} rows are given some {RECENT + EARLIER} earlier ones, not all."
         )
-    names = [*STEPS, *(form.name for form in forms)]
-    with patient_steps(names, "fit_drift", progress) as show:
+    with patient_steps([*STEPS, *forms], "fit_drift", progress) as show:
 
         def report(step: str) -> None:
             show(step)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
-from typing import NamedTuple
 
 import torch
 from gpytorch.constraints import Positive
 from gpytorch.kernels import Kernel, ScaleKernel
-from torch import Size, Tensor
+from torch import Size
 
 from tvbo.kernels import TemporalKernel
 from tvbo.logs.dataset import DriftLog
@@ -19,8 +18,8 @@ from tvbo.logs.drift_result import DriftFit
 from tvbo.logs.forms import (
     LAST_PART,
     START,
-    Candidate,
     DriftComparison,
+    Forms,
     PanelCandidate,
     in_unit_of_time,
 )
@@ -33,11 +32,11 @@ from tvbo.models.time_varying_gp import make_drifting_kernel
 
 def compare_drift(
     log: DriftLog,
-    candidates: Sequence[Candidate],
+    forms: Forms,
     fit: DriftFit,
     noise_is_fixed: bool,
     mean_is_fixed: bool,
-    on_step: Callable[[str], None] = lambda step: None,
+    on_step: Callable[[str], None],
 ) -> DriftComparison:
     """Compare forms of drift, each learned with the kernel over actions, from a fit of ε.
 
@@ -48,7 +47,7 @@ def compare_drift(
 
     Args:
         log: The observations, of one segment.
-        candidates: The forms of drift.
+        forms: The forms of drift.
         fit: The fit of ε to them.
         noise_is_fixed: Whether σ² is not learned.
         mean_is_fixed: Whether the prior mean is not learned.
@@ -78,56 +77,47 @@ def compare_drift(
     noise = 1.0 if fit.noise_variance is None else fit.noise_variance
     fixed_noise = noise if noise_is_fixed or log.Yvar is not None else None
 
-    def fitted(candidate: Candidate, part: DriftLog) -> _Fitted:
+    def fitted(name: str, part: DriftLog) -> tuple[LikelihoodMaximizer, Optimum]:
         """Return the maximum of a part of the log, or where the search ended."""
-        over_actions, kernels = deepcopy(fit.covar_module), candidate.kernels(step)
+        over_actions, kernels = deepcopy(fit.covar_module), forms[name](step)
         for kernel in kernels:
             _search_logarithms(kernel)
         whole = make_drifting_kernel(over_actions, kernels, range(columns), columns, Size())
-        amplitudes = [
-            each.raw_outputscale
-            for each in whole.kernels[1].modules()
-            if isinstance(each, ScaleKernel)
-        ]
-        if amplitudes and any(
-            isinstance(each, ScaleKernel) and each.raw_outputscale.requires_grad
-            for each in over_actions.modules()
-        ):
+        amplitudes = _scales(whole.kernels[1])
+        if amplitudes and any(each.raw_outputscale.requires_grad for each in _scales(over_actions)):
             # It follows from the scale over actions.
-            amplitudes[0].requires_grad_(False)
+            amplitudes[0].raw_outputscale.requires_grad_(False)
         likelihood = LogLikelihood(part, whole, fit.mean if mean_is_fixed else None)
         variance = part.Y.var().item()
         maximizer = LikelihoodMaximizer(likelihood, whole, fixed_noise, variance, (1.0, 1.0))
         start = maximizer.start.copy()
         start[[RATE, NOISE]] = -math.inf, math.log(noise)
-        optimum = maximizer.explore(start, RATE)
-        return _Fitted(over_actions, kernels, amplitudes, maximizer, optimum)
+        return maximizer, maximizer.explore(start, RATE)
 
     times = log.instants[:, 1]
     first = log.rows(log.times <= times[math.ceil((1 - LAST_PART) * len(times)) - 1])
     later = len(log) - len(first)
     rows, fits = [], []
-    for candidate in candidates:
-        on_step(candidate.name)
-        found = fitted(candidate, log)
+    for name in forms:
+        on_step(name)
+        maximizer, optimum = fitted(name, log)
         score = None
         if later > 0 and first.can_be_fitted:
-            past = fitted(candidate, first)
-            sigma2, mean = past.maximizer.assign(past.optimum.theta)
+            past, of_past = fitted(name, first)
+            sigma2, mean = past.assign(of_past.theta)
             at = torch.tensor([0.0, sigma2], dtype=torch.float64)
             with torch.no_grad():
                 of_all, of_first = (
-                    LogLikelihood(part, past.maximizer.covar_module, mean)(*at)[0].item()
+                    LogLikelihood(part, past.covar_module, mean)(*at)[0].item()
                     for part in (log, first)
                 )
             score = (of_all - of_first) / later
-        count = int(found.maximizer.free(RATE).sum())
-        value = found.optimum.log_likelihood
+        count, value = int(maximizer.free(RATE).sum()), optimum.log_likelihood
         evidence = value - 0.5 * count * math.log(len(log))
-        rows.append(PanelCandidate(candidate.name, False, count, value, evidence, score))
-        fits.append(found)
-        if not found.optimum.converged:
-            messages.append(f"The search for {candidate.name} did not converge.")
+        rows.append(PanelCandidate(name, False, count, value, evidence, score))
+        fits.append((maximizer, optimum))
+        if not optimum.converged:
+            messages.append(f"The search for {name} did not converge.")
     best, *others = sorted(rows, key=lambda row: -row.evidence)
     reason = f"{best.temporal_kernel}: the only candidate."
     if others:
@@ -139,31 +129,30 @@ def compare_drift(
     if predicted.predictive_score is not None and predicted is not best:
         reason += f" {predicted.temporal_kernel} predicts the last part of the log better."
     chosen = rows.index(best)
-    found = fits[chosen]
-    sigma2, mean = found.maximizer.assign(found.optimum.theta)
+    maximizer, optimum = fits[chosen]
+    sigma2, mean = maximizer.assign(optimum.theta)
+    over_actions, over_time = maximizer.covar_module.kernels
+    kernels = [each for each in over_time.modules() if isinstance(each, TemporalKernel)]
     return DriftComparison(
         evidence=rows,
         chosen=chosen,
         reason=reason,
         messages=messages,
         temporal_kernels=[
-            in_unit_of_time(kernel, 1 / step).requires_grad_(False) for kernel in found.in_time
+            in_unit_of_time(kernel, 1 / step).requires_grad_(False) for kernel in kernels
         ],
         covar_modules=[
-            times_factor(deepcopy(found.over_actions), each.item()) for each in found.amplitudes
+            times_factor(deepcopy(over_actions.base_kernel), each.outputscale.item())
+            for each in _scales(over_time)
         ]
-        or [found.over_actions],
+        or [over_actions.base_kernel],
         noise_variance=fit.noise_variance if fixed_noise is not None else sigma2,
         mean=mean,
     )
 
 
-class _Fitted(NamedTuple):
-    over_actions: Kernel
-    in_time: list[TemporalKernel]
-    amplitudes: list[Tensor]
-    maximizer: LikelihoodMaximizer
-    optimum: Optimum
+def _scales(kernel: Kernel) -> list[ScaleKernel]:
+    return [each for each in kernel.modules() if isinstance(each, ScaleKernel)]
 
 
 def _search_logarithms(kernel: TemporalKernel) -> None:

@@ -25,19 +25,6 @@ LAST_PART = 0.25
 """Share of the log, at its end, on which one-step-ahead predictions are scored."""
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A form of drift to compare.
-
-    Args:
-        name: Its name in the table.
-        kernels: Makes its temporal kernels, for times divided by a unit of about one gap.
-    """
-
-    name: str
-    kernels: Callable[[float], list[TemporalKernel]]
-
-
 START = 0.3
 """Rate ρ from which the forms are searched, by the unit of time."""
 
@@ -57,11 +44,16 @@ def _matern(unit: float) -> list[TemporalKernel]:
     return [kernel]
 
 
-CANDIDATES = (
-    Candidate("exponential", lambda unit: [exponential()]),
-    Candidate("matern32", _matern),
-    Candidate("two-scales", lambda unit: [exponential(1.0), exponential(0.03)]),
-)
+Forms = dict[str, Callable[[float], list[TemporalKernel]]]
+"""What makes the temporal kernels of forms of drift, by name, in a unit of about one gap."""
+
+EXPONENTIAL = "exponential"
+
+FORMS: Forms = {
+    EXPONENTIAL: lambda unit: [exponential()],
+    "matern32": _matern,
+    "two-scales": lambda unit: [exponential(1.0), exponential(0.03)],
+}
 """The forms of drift that ``temporal_kernel="auto"`` compares."""
 
 
@@ -93,33 +85,28 @@ def in_time(amount: float, unit: str) -> str:
     return f"{text} = {amount * step.total_seconds() / 3600:.3g} h"
 
 
-def candidates_of(
-    temporal_kernel: TemporalKernel | Sequence[TemporalKernel] | str | None,
-) -> list[Candidate]:
+def forms_of(temporal_kernel: TemporalKernel | Sequence[TemporalKernel] | str) -> Forms:
     """Return the forms of drift to compare.
 
     Raises:
         TypeError: if a kernel is no temporal kernel.
         ValueError: if it is none of these, or a kernel is not Markov.
     """
-    if temporal_kernel is None:
-        return [CANDIDATES[0]]
+    if temporal_kernel == "auto":
+        return FORMS
     if isinstance(temporal_kernel, str):
-        named = {candidate.name: candidate for candidate in CANDIDATES}
-        if temporal_kernel == "auto":
-            return list(CANDIDATES)
-        if temporal_kernel in named:
-            return [named[temporal_kernel]]
-        raise ValueError(
-            "Expected a temporal kernel, a list of them, None, 'auto', or one of "
-            f"{', '.join(named)}. Got {temporal_kernel!r}."
-        )
+        if temporal_kernel not in FORMS:
+            raise ValueError(
+                "Expected a temporal kernel, a list of them, None, 'auto', or one of "
+                f"{', '.join(FORMS)}. Got {temporal_kernel!r}."
+            )
+        return {temporal_kernel: FORMS[temporal_kernel]}
     kernels = [temporal_kernel] if isinstance(temporal_kernel, Kernel) else temporal_kernel
     given = [check_markov(kernel) for kernel in kernels]
     if not given:
         raise ValueError("Expected a temporal kernel, or a list of them. Got none.")
     name = " + ".join(type(kernel).__name__ for kernel in given)
-    return [Candidate(name, lambda unit: [in_unit_of_time(kernel, unit) for kernel in given])]
+    return {name: lambda unit: [in_unit_of_time(kernel, unit) for kernel in given]}
 
 
 def in_unit_of_time(kernel: TemporalKernel, unit: float) -> TemporalKernel:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tvbo.kernels import TemporalKernel
 from tvbo.logs.dataset import check_varies
-from tvbo.logs.forms import CANDIDATES, Candidate, candidates_of
+from tvbo.logs.forms import EXPONENTIAL, FORMS, forms_of
 from tvbo.logs.panel_cells import (
     Cells,
     Outlier,
@@ -130,7 +130,12 @@ def fit_panel(
         >>> fit = fit_panel(values, times, time_unit="5min")
         >>> tuner = fit.optimizer()
     """
-    names, candidates = _forms(temporal_kernel)
+    if temporal_kernel in (INDEPENDENT, VECTOR):
+        names, forms = [str(temporal_kernel)], FORMS
+    else:
+        asked = forms_of("auto" if temporal_kernel is None else temporal_kernel)
+        forms = FORMS | asked
+        names = [*FORMS, INDEPENDENT, VECTOR] if asked is FORMS else [*asked]
     values, times = as_numbers("values", values), as_numbers("times", times)
     labels = torch.zeros(times.shape) if segments is None else segments
     if values.ndim != 2 or {times.shape, labels.shape} != {values.shape[:1]}:
@@ -142,11 +147,13 @@ def fit_panel(
     gap = float(np.median(np.diff(own_times)[~starts[1:]]))
     on_step("outliers")
     panel, outliers = _without_outliers(rows, own_times, starts, gap)
-    search = PanelSearch(panel, candidates, gap, on_step)
+    search = PanelSearch(panel, forms, gap, on_step)
     zero = None if origin is None else _local_timestamp(origin)
     chosen_season: Season | None = None
     if season is not None:
-        chosen_season = _choose_season(search, season, time_unit, zero, segments is not None)
+        seasons = seasons_of(season, search, time_unit, zero, segments is not None)
+        tried = [None, *seasons] if season == "auto" else seasons
+        chosen_season = max(tried, key=lambda each: search.fit(EXPONENTIAL, each).evidence)
     kept = search.affordable(names)
     fits = {name: search.fit(name, chosen_season) for name in kept}
     if season == "auto" and chosen_season is not None:
@@ -181,18 +188,6 @@ def fit_panel(
     )
 
 
-def _forms(
-    temporal_kernel: TemporalKernel | Sequence[TemporalKernel] | str | None,
-) -> tuple[list[str], list[Candidate]]:
-    """Return the names of the forms to compare, and those with temporal kernels."""
-    if temporal_kernel in (INDEPENDENT, VECTOR):
-        return [str(temporal_kernel)], list(CANDIDATES)
-    if temporal_kernel is None or temporal_kernel == "auto":
-        return [*(each.name for each in CANDIDATES), INDEPENDENT, VECTOR], list(CANDIDATES)
-    asked = candidates_of(temporal_kernel)
-    return [each.name for each in asked], [*asked, *CANDIDATES]
-
-
 def _without_outliers(
     rows: Array, times: Array, starts: NDArray[np.bool_], gap: float
 ) -> tuple[Cells, list[Outlier]]:
@@ -209,28 +204,6 @@ def _without_outliers(
         Outlier(float(times[t]), arm, float(rows[t, arm]), distance) for t, arm, distance in found
     ]
     return replace(drawn, values=values, deviations=deviations_of(values)), outliers
-
-
-def _choose_season(
-    search: PanelSearch,
-    season: float | Season | Literal["auto"],
-    time_unit: str,
-    origin: pd.Timestamp | None,
-    is_segmented: bool,
-) -> Season | None:
-    """Return the season of the largest evidence with exponential decay, or the given one."""
-    base = CANDIDATES[0].name
-    seasons = seasons_of(season, search, time_unit, origin, is_segmented)
-    if season != "auto":
-        search.settle(seasons[0])
-        return seasons[0]
-    best = search.fit(base, None)
-    for each in seasons:
-        search.settle(each)
-        found = search.fit(base, each)
-        if found.evidence > best.evidence:
-            best = found
-    return best.regressors.season
 
 
 def _local_timestamp(origin: datetime | str) -> pd.Timestamp:

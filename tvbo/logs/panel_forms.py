@@ -80,7 +80,7 @@ class Form(ABC):
         """Return the state-space model, and values ``T x n`` as its outputs, ``T x b x m``."""
 
     @abstractmethod
-    def dynamics(self, theta: Array | Tensor, scale: float, gap: float) -> Dynamics:
+    def dynamics(self, theta: Array | Tensor, scale: float = 1.0, gap: float = 1.0) -> Dynamics:
         """Return the model in the user's units.
 
         Args:
@@ -143,15 +143,10 @@ class IndependentForm(Form):
         variances = np.log(self.variances)[:, None] + [-14.0, 9.0]
         return np.concatenate([rates, variances, self.noise_bounds()])
 
-    def parts(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return rates, variances and noise variances, each ``n``."""
-        rates, variances, noise = theta.exp().reshape(3, -1)
-        return rates, variances, noise - self.shift
-
     def arrays(self, theta: Array) -> tuple[Array, Array, Array]:
-        """Return :meth:`parts` as arrays."""
-        rates, variances, noise = (each.numpy() for each in self.parts(torch.as_tensor(theta)))
-        return rates, variances, noise
+        """Return rates, variances and noise variances, each ``n``."""
+        found = self.dynamics(theta)
+        return found.rates.numpy(), found.variances.numpy(), found.noise.numpy()
 
     def in_state_space(self, theta: Tensor, values: Tensor) -> tuple[StateSpace, Tensor]:
         """Return ``n`` models with one state."""
@@ -159,14 +154,15 @@ class IndependentForm(Form):
 
     def apart(self, theta: Tensor) -> tuple[Tensor, StateSpace]:
         """Return the arms."""
-        rates, variances, noise = self.parts(theta)
-        model = IndependentDynamics(noise, rates, variances).of_each(self.lags)
-        return torch.eye(len(noise), dtype=noise.dtype), model
+        model = self.dynamics(theta).of_each(self.lags)
+        return torch.eye(len(model.noise), dtype=theta.dtype), model
 
-    def dynamics(self, theta: Array | Tensor, scale: float, gap: float) -> Dynamics:
+    def dynamics(
+        self, theta: Array | Tensor, scale: float = 1.0, gap: float = 1.0
+    ) -> IndependentDynamics:
         """Return the decay of each arm."""
-        rates, variances, noise = self.parts(torch.as_tensor(theta))
-        return IndependentDynamics(noise * scale, rates / gap, variances * scale)
+        rates, variances, noise = torch.as_tensor(theta).exp().reshape(3, -1)
+        return IndependentDynamics((noise - self.shift) * scale, rates / gap, variances * scale)
 
 
 class CovarianceFactor:
@@ -297,7 +293,9 @@ class CommonForm(Form):
         """Return the covariance over arms, of all components together."""
         return self.parts(torch.as_tensor(theta))[-1].numpy()
 
-    def dynamics(self, theta: Array | Tensor, scale: float, gap: float) -> Dynamics:
+    def dynamics(
+        self, theta: Array | Tensor, scale: float = 1.0, gap: float = 1.0
+    ) -> CommonDynamics:
         """Return kernels, and the covariance of each component."""
         logs, shares, noise, K = self.parts(torch.as_tensor(theta))
         for kernel, each in zip(self.kernels, logs, strict=True):
@@ -397,15 +395,9 @@ class VectorForm(Form):
         A, rest, noise = theta.split([n * n, self.covariance.num_parameters, n])
         return A, rest, noise
 
-    def parts(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return A, Q, and the noise variances."""
-        A, rest, noise = self._split(theta)
-        A = self.center + A.reshape(self.center.shape) * self.scale
-        return A, self.covariance.covariance(rest), noise.exp() - self.shift
-
     def in_state_space(self, theta: Tensor, values: Tensor) -> tuple[StateSpace, Tensor]:
         """Return one model of all arms."""
-        return self.dynamics(theta, 1.0, 1.0).space(self.lags), values.unsqueeze(1)
+        return self.dynamics(theta).space(self.lags), values.unsqueeze(1)
 
     def apart(self, theta: Tensor) -> tuple[Tensor, StateSpace]:
         """Return the arms by themselves, from which the search started."""
@@ -416,9 +408,13 @@ class VectorForm(Form):
         A, rest, _ = self._split(theta)
         return self.covariance.log_prior(rest) - 0.5 * self.shrinkage * A.square().sum()
 
-    def dynamics(self, theta: Array | Tensor, scale: float, gap: float) -> Dynamics:
+    def dynamics(
+        self, theta: Array | Tensor, scale: float = 1.0, gap: float = 1.0
+    ) -> VectorDynamics:
         """Return the autoregression."""
-        A, Q, noise = self.parts(torch.as_tensor(theta))
+        A, rest, noise = self._split(torch.as_tensor(theta))
+        A = self.center + A.reshape(self.center.shape) * self.scale
+        Q, noise = self.covariance.covariance(rest), noise.exp() - self.shift
         return VectorDynamics(noise * scale, A, Q * scale, self.initial * scale, gap)
 
 

@@ -267,11 +267,10 @@ class PanelFit(SavedFit):
 
         Times before the end of the log have the state of its end.
         """
-        moments = np.empty((2, len(times), self.num_arms))
-        for row, t in enumerate(times.tolist()):
-            belief = self.model.predict(self.last_time, self.belief, t)
-            moments[:, row] = self.model.arms(belief)
-        return self.model.levels(times) + moments[0], moments[1]
+        beliefs = [self.model.predict(self.last_time, self.belief, t) for t in times.tolist()]
+        moments = np.array([self.model.arms(belief) for belief in beliefs])
+        means, variances = moments.reshape(-1, 2, self.num_arms).swapaxes(0, 1)
+        return self.model.levels(times) + means, variances
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers, without covariances and state, in types of JSON."""

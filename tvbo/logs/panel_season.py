@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from botorch.exceptions.errors import InputDataError
 
-from tvbo.logs.forms import CANDIDATES
+from tvbo.logs.forms import EXPONENTIAL
 from tvbo.logs.panel_cells import Cells
 from tvbo.logs.panel_selection import Maximum, PanelSearch
 from tvbo.logs.season import MAX_HARMONICS, PeriodicSeason, Season, SegmentProfile, WorkweekSeason
@@ -88,7 +88,7 @@ def seasons_of(
         )
         return []
     if unit is None:
-        flat = search.fit(CANDIDATES[0].name, None)
+        flat = search.fit(EXPONENTIAL, None)
         return [_periodic(period) for period in find_periods(flat, cells)]
     day = parse_timedelta("day", "1D") / unit / gap
     fitting = [period for period in (day, 7 * day) if PERIODS * period <= cells.span + 1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +13,7 @@ from scipy.optimize import brentq, minimize
 from scipy.special import chdtri
 from torch import Tensor
 
-from tvbo.logs.forms import CANDIDATES, Candidate, PanelCandidate
+from tvbo.logs.forms import EXPONENTIAL, Forms, PanelCandidate
 from tvbo.logs.paired import mean_and_error
 from tvbo.logs.panel_cells import (
     Cells,
@@ -90,8 +90,7 @@ class PanelSearch:
 
     Args:
         panel: The panel, in the user's unit of values, with outliers replaced.
-        candidates: Forms of drift that all arms share; those given by kernels are in the user's
-            unit of time.
+        forms: Forms of drift that all arms share.
         gap: The usual gap, in the user's unit of time.
         on_step: Called with the name of each fit.
         whole: Fits of the whole panel, where this is a part of it: their maxima are where searches
@@ -108,7 +107,7 @@ class PanelSearch:
     def __init__(
         self,
         panel: Cells,
-        candidates: Sequence[Candidate],
+        forms: Forms,
         gap: float,
         on_step: Callable[[str], None],
         whole: PanelSearch | None = None,
@@ -124,7 +123,7 @@ class PanelSearch:
             values=(panel.values - self.center) / self.unit,
             deviations=panel.deviations / self.unit,
         )
-        self.candidates = candidates
+        self.forms = forms
         self.target = self.cells.deviations**2
         # The same prior for all forms and seasons, so that they can be compared.
         self.separate = IndependentForm(self.cells)
@@ -152,7 +151,7 @@ class PanelSearch:
         """Fit a form of drift with a season or without, roughly, from first estimates."""
         if (name, season) in self.fits:
             return self.fits[name, season]
-        base, times = CANDIDATES[0].name, self.cells.times
+        base, times = EXPONENTIAL, self.cells.times
         if self.whole is not None or name != base:
             # All forms and parts have the prior of the season that exponential decay has.
             start = self.fit(base, season) if self.whole is None else self.whole.fits[name, season]
@@ -170,19 +169,13 @@ class PanelSearch:
             alone = np.eye(n), np.zeros((n, 1)), np.ones((n, 1, 1))
             found = self._maximize(name, Regressors(None, columns, *alone, means), None)
         else:
-            found = self._about(season, self.fit(name, None))
+            # The prior of a season is estimated once more, about the drift with it.
+            found = self.fit(name, None)
+            for _ in range(2):
+                regressors = season_regressors(self.cells, season, found)
+                found = self._maximize(name, regressors, found)
         self.fits[name, season] = found
         return found
-
-    def settle(self, season: Season) -> None:
-        """Estimate the prior of a season once more, about the drift with it."""
-        base = CANDIDATES[0].name
-        self.fits[base, season] = self._about(season, self.fit(base, season))
-
-    def _about(self, season: Season, start: Maximum) -> Maximum:
-        """Fit exponential decay with a season whose prior is that given another fit."""
-        regressors = season_regressors(self.cells, season, start)
-        return self._maximize(start.form.name, regressors, start)
 
     def _maximize(self, name: str, regressors: Regressors, start: Maximum | None) -> Maximum:
         """Fit a form of drift with given regressors, from another fit or first estimates."""
@@ -206,8 +199,7 @@ class PanelSearch:
             else:
                 covariance = first_covariance(residuals)
             noise = 0.1 * float((residuals.deviations**2).mean())
-            candidate = next(each for each in self.candidates if each.name == name)
-            kernels = candidate.kernels(self.gap)
+            kernels = self.forms[name](self.gap)
             form = CommonForm(name, kernels, residuals, covariance, self.weight, noise, self.target)
             if theta is not None:
                 theta = np.append(theta[: form.num_counted], form.start[form.num_counted :])
@@ -230,7 +222,7 @@ class PanelSearch:
             why = f"More than {MAX_VECTOR_ARMS} arms" if is_regular else "Times of unequal gaps"
             self.messages.append(f"{why}: no vector autoregression was compared.")
         if not cells.is_full and 2 * n > MAX_DENSE_STATES:
-            names = [name for name in names if name in (CANDIDATES[0].name, INDEPENDENT, VECTOR)]
+            names = [name for name in names if name in (EXPONENTIAL, INDEPENDENT, VECTOR)]
             self.messages.append(
                 "Since cells are missing, and arms are many, fewer forms were compared."
             )
@@ -293,7 +285,7 @@ class PanelSearch:
             level: Confidence.
         """
         form = found.form
-        if not isinstance(form, CommonForm) or form.name != CANDIDATES[0].name:
+        if not isinstance(form, CommonForm) or form.name != EXPONENTIAL:
             return None
         (low, high), center = form.bounds()[0].tolist(), float(found.theta[0])
         depth = math.sqrt(float(chdtri(1, 1 - level)))
@@ -357,7 +349,7 @@ class PanelSearch:
             cut = int(segments[np.abs(segments - cut).argmin()]) or int(segments[1])
         if cut not in self.parts:
             part = self.panel.part(slice(0, cut))
-            self.parts[cut] = PanelSearch(part, self.candidates, self.gap, self.on_step, self)
+            self.parts[cut] = PanelSearch(part, self.forms, self.gap, self.on_step, self)
         model = self.model(self.parts[cut].fit(name, season))
         played = self.panel.values if values is None else values
         return Fold(model, played[:end], self.panel.part(slice(0, end)), self.gap, cut)
