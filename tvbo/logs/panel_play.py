@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tvbo.logs.paired import mean_and_error
 from tvbo.logs.panel_cells import Cells
-from tvbo.logs.panel_dynamics import Belief, PanelModel, advance
+from tvbo.logs.panel_dynamics import PanelModel, advance
 from tvbo.quadratic_model import Array
 
 MULTIPLIERS = (0.0, 0.06, 0.2, 0.6, 1.0, 2.0)
@@ -26,25 +26,6 @@ SEQUENCES = 4
 
 TAIL = 36.0
 """Largest squared standardized error that a score takes in full."""
-
-
-@dataclass(frozen=True)
-class Fold:
-    """A model of the first part of a panel, and the rows after it that are played.
-
-    Args:
-        model: The model.
-        values: ``T x n`` of both parts, in the user's unit; NaN where there is none.
-        cells: The same panel with outliers replaced, for its times and gaps.
-        gap: Unit of the times of ``cells``, in the user's.
-        start: First row that is played.
-    """
-
-    model: PanelModel
-    values: Array
-    cells: Cells
-    gap: float
-    start: int
 
 
 @dataclass(frozen=True)
@@ -65,80 +46,69 @@ class Tuning:
 
 
 class Games:
-    """Beliefs of several tuners of a panel, each of which observes one arm at a time.
+    """Rows of a panel that are played by tuners with a model of those before.
 
     Args:
-        fold: The model and the rows.
-        count: Number ``p`` of tuners.
+        model: The model.
+        values: ``T x n`` of both parts, in the user's unit; NaN where there is no reading.
+        cells: The same panel with outliers replaced, for its times and gaps.
+        gap: Unit of the times of ``cells``, in the user's.
+        start: First row that is played.
+
+    Attributes:
+        belief: What one tuner or ``p`` believe, each of which observes one arm at a time.
     """
 
-    def __init__(self, fold: Fold, count: int):
-        self.fold, self.model = fold, fold.model
-        train = fold.cells.part(slice(0, fold.start))
-        last = self.model.filter_panel(fold.cells.values[: fold.start], train, fold.gap)
-        self.steps = [self.model.dynamics.step(lag * fold.gap) for lag in fold.cells.lags]
-        self.levels = self.model.levels(fold.cells.times * fold.gap)
-        self.count = count
-        self.belief = self._of_each(last)
-
-    def _of_each(self, one: Belief) -> Belief:
-        """Return the same belief for each tuner."""
-        p = self.count
-        return Belief(np.tile(one.mean, (p, 1)), np.tile(one.covariance, (p, 1, 1)))
+    def __init__(self, model: PanelModel, values: Array, cells: Cells, gap: float, start: int):
+        self.model, self.values, self.gaps = model, values, cells.gaps
+        self.rows = range(start, len(values))
+        self.belief = model.filter_panel(cells.values[:start], cells.part(slice(0, start)), gap)
+        self.steps = [model.dynamics.step(lag * gap) for lag in cells.lags]
+        self.levels = model.levels(cells.times * gap)
 
     def move_to(self, t: int) -> tuple[Array, Array]:
-        """Move to a row, and return means and variances of the arms there, both ``p x n``."""
-        gap = self.fold.cells.gaps[t]
-        if gap < 0:
-            self.belief = self._of_each(self.model.prior)
-        else:
-            self.belief = advance(self.belief, *self.steps[gap])
+        """Move to a row, and return means and variances of the arms there, ``n`` or ``p x n``."""
+        is_first = self.gaps[t] < 0
+        self.belief = (
+            self.model.prior if is_first else advance(self.belief, *self.steps[self.gaps[t]])
+        )
         mean, variance = self.model.arms(self.belief)
         return self.levels[t] + mean, variance
 
     def observe(self, t: int, arms: NDArray[np.int64]) -> None:
-        """Observe an arm each at a row; one without a reading says nothing."""
-        residuals = self.fold.values[t, arms] - self.levels[t, arms]
+        """Observe an arm each at a row, ``p``; one without a reading says nothing."""
+        residuals = self.values[t, arms] - self.levels[t, arms]
         self.belief = self.model.update(self.belief, arms, residuals)
 
 
-def one_arm_scores(fold: Fold) -> Array:
+def one_arm_scores(games: Games) -> Array:
     """Return how well all arms are predicted when one random arm is observed at each time.
 
     This is what a tuner sees. For each row that is played, the log densities of all arms' values
     are summed, of errors up to six deviations, and averaged over some random sequences of arms.
-
-    Args:
-        fold: The model and the rows.
     """
-    games, rng = Games(fold, SEQUENCES), np.random.default_rng(0)
-    rows, n = range(fold.start, len(fold.values)), fold.values.shape[1]
-    scores = np.empty(len(rows))
-    for place, t in enumerate(rows):
+    rng, scores, noise = np.random.default_rng(0), [], games.model.dynamics.noise.numpy()
+    for t in games.rows:
         mean, variance = games.move_to(t)
-        total = variance + fold.model.dynamics.noise.numpy()
-        squares = np.minimum((fold.values[t] - mean) ** 2 / total, TAIL)
-        scores[place] = np.nansum(-0.5 * (np.log(2 * math.pi * total) + squares)) / SEQUENCES
-        games.observe(t, rng.integers(n, size=SEQUENCES))
-    return scores
+        total = variance + noise
+        squares = np.minimum((games.values[t] - mean) ** 2 / total, TAIL)
+        densities = -0.5 * (np.log(2 * math.pi * total) + squares)
+        scores.append(np.nansum(densities, axis=-1).mean())
+        games.observe(t, rng.integers(len(noise), size=SEQUENCES))
+    return np.array(scores)
 
 
-def play_multipliers(fold: Fold) -> Array:
-    """Return the regret of each multiplier at each row that is played, averaged over its games.
-
-    Args:
-        fold: The model and the rows.
-    """
+def play_multipliers(games: Games) -> Array:
+    """Return the regret of each multiplier at each row that is played, averaged over its games."""
     starts = np.tile(APART * np.arange(STARTS), len(MULTIPLIERS))
     multipliers = np.repeat(MULTIPLIERS, STARTS)[:, None]
-    games, rng = Games(fold, len(starts)), np.random.default_rng(0)
-    rows, n = range(fold.start, len(fold.values)), fold.values.shape[1]
+    rng, rows, n = np.random.default_rng(0), games.rows, games.values.shape[1]
     regret = np.full((len(rows), len(starts)), np.nan)
     for place, t in enumerate(rows):
         mean, variance = games.move_to(t)
         arms = (mean + multipliers * np.sqrt(variance)).argmax(1)
         arms = np.where(place < starts, rng.integers(n, size=len(starts)), arms)
-        readings = fold.values[t]
+        readings = games.values[t]
         outcomes = np.where(np.isnan(readings[arms]), np.nanmin(readings), readings[arms])
         regret[place] = np.where(place < starts, np.nan, np.nanmax(readings) - outcomes)
         games.observe(t, arms)
@@ -146,7 +116,7 @@ def play_multipliers(fold: Fold) -> Array:
     return np.asarray(np.nanmean(by_multiplier, axis=2).T, np.float64)
 
 
-def tune_multiplier(folds: Sequence[Fold]) -> Tuning:
+def tune_multiplier(folds: Sequence[Games]) -> Tuning:
     """Choose the multiplier of the standard deviation by playing some folds.
 
     At each time each multiplier takes the arm of its largest upper confidence bound and observes

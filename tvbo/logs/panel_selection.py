@@ -31,7 +31,7 @@ from tvbo.logs.panel_forms import (
     ledoit_wolf,
     prior_weight,
 )
-from tvbo.logs.panel_play import Fold, one_arm_scores
+from tvbo.logs.panel_play import Games, one_arm_scores
 from tvbo.logs.season import Season
 from tvbo.logs.state_space import KalmanFilter
 from tvbo.quadratic_model import Array
@@ -333,7 +333,7 @@ class PanelSearch:
 
     def fold(
         self, name: str, season: Season | None, share: float, values: Array | None = None
-    ) -> Fold:
+    ) -> Games:
         """Return the model of a form by the first part of the log, and the rows to be played.
 
         Args:
@@ -352,7 +352,7 @@ class PanelSearch:
             self.parts[cut] = PanelSearch(part, self.forms, self.gap, self.on_step, self)
         model = self.model(self.parts[cut].fit(name, season))
         played = self.panel.values if values is None else values
-        return Fold(model, played[:end], self.panel.part(slice(0, end)), self.gap, cut)
+        return Games(model, played[:end], self.panel.part(slice(0, end)), self.gap, cut)
 
 
 def shared(fits: dict[str, Maximum]) -> list[str]:
