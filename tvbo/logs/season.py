@@ -69,11 +69,6 @@ class Season(ABC):
                 first harmonics.
         """
 
-    @property
-    @abstractmethod
-    def frequencies(self) -> Array:
-        """Angular frequency of each function per unit of time, ``q``."""
-
     def in_unit_of_time(self, unit: float) -> Season:
         """Return the same season for times divided by ``unit``."""
         return replace(self, length=self.length / unit, start=self.start / unit)
@@ -89,19 +84,13 @@ class PeriodicSeason(Season):
 
     def basis(self, times: Array) -> Array:
         """Return cosines and sines of all harmonics, ``len(times) x 2J``."""
-        angles = np.outer(times - self.start, self.frequencies[: self.num_harmonics])
+        angles = np.outer(times - self.start, 2 * math.pi * self.orders / self.length)
         return np.hstack([np.cos(angles), np.sin(angles)])
 
     def weights(self, shape: Array) -> Array:
         """Return the prior variances of the coefficients, ``2J``."""
         shares = ive(self.orders, math.exp(-2 * shape[0]))
         return np.tile(shares / shares.sum(), 2)
-
-    @property
-    def frequencies(self) -> Array:
-        """Angular frequencies, ``2J``."""
-        frequencies: Array = np.tile(2 * math.pi * self.orders / self.length, 2)
-        return frequencies
 
 
 @dataclass(frozen=True)
@@ -143,13 +132,6 @@ class WorkweekSeason(PeriodicSeason):
         weights, share = super().weights(shape), expit(shape[1])
         return np.concatenate([(1 - share) * weights, [share / 2], share * weights])
 
-    @property
-    def frequencies(self) -> Array:
-        """Angular frequencies, ``4J + 1``; that of the level is two periods in a week."""
-        profile = super().frequencies
-        level = 4 * math.pi / (7 * self.length)
-        return np.concatenate([profile, [level], profile])
-
 
 @dataclass(frozen=True)
 class SegmentProfile(Season):
@@ -169,15 +151,11 @@ class SegmentProfile(Season):
 
     def basis(self, times: Array) -> Array:
         """Return the cosines, ``len(times) x J``."""
-        return math.sqrt(2) * np.cos(np.outer(times - self.start, self.frequencies))
+        return math.sqrt(2) * np.cos(
+            np.outer(times - self.start, math.pi * self.orders / self.length)
+        )
 
     def weights(self, shape: Array) -> Array:
         """Return the prior variances of the coefficients, ``J``."""
         shares: Array = np.exp(-0.5 * (math.pi * math.exp(shape[0]) * self.orders) ** 2)
-        weights = np.asarray(shares / shares.sum(), dtype=np.float64)
-        return weights
-
-    @property
-    def frequencies(self) -> Array:
-        """Angular frequencies, ``J``."""
-        return np.asarray(math.pi * self.orders / self.length, dtype=np.float64)
+        return np.asarray(shares / shares.sum(), dtype=np.float64)
