@@ -55,7 +55,12 @@ def seasons_of(
         InputDataError: if a given period is longer than half the log, or shorter than two gaps.
         ValueError: if ``season`` is a word other than "auto", or not positive.
     """
-    cells, gap = search.cells, search.gap
+    cells, gap, unit = search.cells, search.gap, duration(time_unit)
+
+    def none_since(reason: str) -> list[Season]:
+        search.messages.append(f"No season was looked for, since {reason}.")
+        return []
+
     if isinstance(season, Season):
         given = season.in_unit_of_time(gap)
         if isinstance(given, WorkweekSeason) and not _has_both(given, cells):
@@ -72,31 +77,23 @@ def seasons_of(
         last = np.append(first[1:], len(cells.times)) - 1
         ends = {*zip(cells.times[first], cells.times[last], strict=True)}
         if len(ends) > 1 or len(first) < PERIODS:
-            search.messages.append(
-                "No season was looked for, since the segments have different ranges of times; "
-                "give `season`, or restart the times with each segment."
+            return none_since(
+                "the segments have different ranges of times; give `season`, or restart the times "
+                "with each segment"
             )
-            return []
         (start, stop) = ends.pop()
         count = min(MAX_HARMONICS, int(last[0] - first[0]))
         return [SegmentProfile(stop - start, count, start)]
-    unit = duration(time_unit)
     if unit is None and len(cells.lags) > 2:
-        search.messages.append(
-            "No season was looked for, since the times have unequal gaps and are no timestamps; "
-            "give `season`."
-        )
-        return []
+        return none_since("the times have unequal gaps and are no timestamps; give `season`")
     if unit is None:
         flat = search.fit(EXPONENTIAL, None)
         return [_periodic(period) for period in find_periods(flat, cells)]
     day = parse_timedelta("day", "1D") / unit / gap
     fitting = [period for period in (day, 7 * day) if PERIODS * period <= cells.span + 1]
     if not fitting:
-        search.messages.append(
-            f"No season was looked for, since the log, {cells.span * gap:.4g} × {time_unit} "
-            "long, does not span two days."
-        )
+        spanned = f"{cells.span * gap:.4g} × {time_unit}"
+        return none_since(f"the log, {spanned} long, does not span two days")
     seasons: list[Season] = [_periodic(period) for period in fitting if period >= 4]
     if origin is not None and seasons:
         midnight, length = origin.normalize(), seasons[0].length
