@@ -30,7 +30,6 @@ from tvbo.logs.panel_selection import (
     INDEPENDENT,
     VECTOR,
     PanelSearch,
-    shared,
 )
 from tvbo.logs.season import Season
 from tvbo.quadratic_model import Array
@@ -158,7 +157,8 @@ def fit_panel(
     fits = {name: search.fit(name, chosen_season) for name in kept}
     if season == "auto" and chosen_season is not None:
         # Exponential decay may need a season for what is smooth drift.
-        best = max(shared(fits) or fits, key=lambda name: fits[name].evidence)
+        common = [name for name in fits if name in forms]
+        best = max(common or fits, key=lambda name: fits[name].evidence)
         if search.fit(best, None).evidence > fits[best].evidence:
             chosen_season = None
             fits = {name: search.fit(name, None) for name in kept}

@@ -118,7 +118,7 @@ def find_periods(flat: Maximum, cells: Cells) -> list[float]:
         The largest :data:`PEAKS` peaks, in units of one gap; none if the log is too short for any.
     """
     form, theta = flat.form, flat.theta
-    residuals = cells.values - flat.regressors.columns @ flat.coefficients
+    residuals = cells.values - flat.regressors.columns @ flat.regressors.coefficients
     filtered, outputs = form.filter(theta, residuals)
     errors, _ = filtered.innovations(outputs.unsqueeze(-1))
     series = errors.reshape(len(errors), -1).numpy()

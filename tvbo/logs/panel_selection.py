@@ -134,18 +134,16 @@ class PanelSearch:
 
     def polish(self, found: Maximum) -> Maximum:
         """Continue the search of a fit to its maximum."""
-        form, regressors, cells = found.form, found.regressors, self.cells
+        form, start, cells = found.form, found.regressors, self.cells
         if isinstance(form, CommonForm) and len(form.kernels) > 1:
             # Sums of kernels have several maxima.
-            starts = [form.spread(found.theta, factor) for factor in SPREADS]
+            thetas = [form.spread(found.theta, factor) for factor in SPREADS]
             others = [
-                maximize(
-                    form, cells, regressors, found.coefficients, theta, 0.1, num_rounds=ROUGH_ROUNDS
-                )
-                for theta in starts
+                maximize(form, cells, start, theta, 0.1, num_rounds=ROUGH_ROUNDS)
+                for theta in thetas
             ]
             found = max([found, *others], key=lambda each: each.objective)
-        return maximize(form, cells, regressors, found.coefficients, found.theta, FINE)
+        return maximize(form, cells, found.regressors, found.theta, FINE)
 
     def fit(self, name: str, season: Season | None) -> Maximum:
         """Fit a form of drift with a season or without, roughly, from first estimates."""
@@ -155,13 +153,7 @@ class PanelSearch:
         if self.whole is not None or name != base:
             # All forms and parts have the prior of the season that exponential decay has.
             start = self.fit(base, season) if self.whole is None else self.whole.fits[name, season]
-            columns, shared = columns_of(season, times), start.regressors
-            regressors = replace(
-                shared,
-                columns=columns,
-                coefficients=start.coefficients,
-                information=shared.information * len(columns) / len(shared.columns),
-            )
+            regressors = replace(start.regressors, columns=columns_of(season, times))
             found = self._maximize(name, regressors, start)
         elif season is None:
             columns, n = columns_of(None, times), len(self.target)
@@ -182,10 +174,8 @@ class PanelSearch:
         season = regressors.season
         what = "no season" if season is None else f"{season.kind} {season.length * self.gap:.4g}"
         self.on_step(f"{name}, {what}")
-        coefficients, enough = regressors.coefficients, ROUGH if self.whole is None else ROUGH_PART
-        residuals = replace(
-            self.cells, values=self.cells.values - regressors.columns @ coefficients
-        )
+        levels = regressors.columns @ regressors.coefficients
+        residuals = replace(self.cells, values=self.cells.values - levels)
         theta = None if start is None or start.form.name != name else start.theta
         form: Form
         if name == INDEPENDENT:
@@ -203,9 +193,8 @@ class PanelSearch:
             form = CommonForm(name, kernels, residuals, covariance, self.weight, noise, self.target)
             if theta is not None:
                 theta = np.append(theta[: form.num_counted], form.start[form.num_counted :])
-        return maximize(
-            form, self.cells, regressors, coefficients, theta, enough, num_rounds=ROUGH_ROUNDS
-        )
+        enough = ROUGH if self.whole is None else ROUGH_PART
+        return maximize(form, self.cells, regressors, theta, enough, num_rounds=ROUGH_ROUNDS)
 
     def affordable(self, names: list[str]) -> list[str]:
         """Return the forms that this panel allows, and say which are left out."""
@@ -234,7 +223,7 @@ class PanelSearch:
         Of the forms that arms share, that of the largest evidence is taken, unless another one
         predicts better from one arm at a time by :data:`DEVIATIONS` standard errors.
         """
-        common = shared(fits)
+        common = [name for name in fits if name in self.forms]
         chosen, *others = sorted(common or fits, key=lambda name: -fits[name].evidence)
         season = fits[chosen].regressors.season
         reason = f"{chosen}, {'no ' if season is None else ''}season: "
@@ -297,13 +286,7 @@ class PanelSearch:
                 near = points[min(points, key=lambda known: abs(known - log_rate))]
                 start = form.at_rate(near.theta, log_rate)
                 points[log_rate] = maximize(
-                    form,
-                    self.cells,
-                    found.regressors,
-                    near.coefficients,
-                    start,
-                    ROUGH_PROFILE,
-                    num_held=1,
+                    form, self.cells, near.regressors, start, ROUGH_PROFILE, num_held=1
                 )
             fall = found.objective - points[log_rate].objective
             return math.sqrt(max(0.0, 2 * fall)) - depth
@@ -323,7 +306,7 @@ class PanelSearch:
     def model(self, found: Maximum) -> PanelModel:
         """Return a fit in the user's units."""
         season = found.regressors.season
-        coefficients = found.coefficients * self.unit
+        coefficients = found.regressors.coefficients * self.unit
         coefficients[0] += self.center
         return PanelModel(
             found.form.dynamics(found.theta, self.unit**2, self.gap),
@@ -353,11 +336,6 @@ class PanelSearch:
         model = self.model(self.parts[cut].fit(name, season))
         played = self.panel.values if values is None else values
         return Games(model, played[:end], self.panel.part(slice(0, end)), self.gap, cut)
-
-
-def shared(fits: dict[str, Maximum]) -> list[str]:
-    """Return the names of the forms with temporal kernels that all arms share."""
-    return [name for name in fits if name not in (INDEPENDENT, VECTOR)]
 
 
 def season_regressors(cells: Cells, season: Season, base: Maximum) -> Regressors:
@@ -504,8 +482,7 @@ class Maximum:
     Args:
         form: The form.
         theta: Its parameters.
-        regressors: The functions of means and season.
-        coefficients: ``q x n``, of means and season.
+        regressors: The functions of means and season, with their coefficients there.
         objective: Log likelihood, with the means integrated out, plus the log densities of the
             priors.
         converged: Whether the search converged.
@@ -515,7 +492,6 @@ class Maximum:
     form: Form
     theta: Array
     regressors: Regressors
-    coefficients: Array
     objective: float
     converged: bool
     num_values: int
@@ -538,7 +514,6 @@ def maximize(
     form: Form,
     cells: Cells,
     regressors: Regressors,
-    coefficients: Array,
     theta: Array | None = None,
     enough: float = 1e-4,
     num_held: int = 0,
@@ -553,8 +528,7 @@ def maximize(
     Args:
         form: The form of drift.
         cells: The panel, in units of each arm's deviation.
-        regressors: The functions of means and season.
-        coefficients: ``q x n``, at which the search starts.
+        regressors: The functions of means and season, with coefficients at which the search starts.
         theta: Parameters at which it starts; None are the form's own.
         enough: Gain in log density of an iteration below which the search ends.
         num_held: Number of first parameters that stay as they are.
@@ -564,6 +538,7 @@ def maximize(
     bounds = form.bounds()
     theta = theta.clip(*bounds.T)
     bounds[:num_held] = theta[:num_held, None]
+    coefficients = regressors.coefficients
     free = np.full((coefficients.size, 2), [-math.inf, math.inf])
     values, columns = torch.as_tensor(cells.values), torch.as_tensor(regressors.columns)
     start, sizes = torch.as_tensor(coefficients), [len(theta), coefficients.size]
@@ -613,8 +588,8 @@ def maximize(
         if converged:
             break
     theta, steps = np.split(point, [len(theta)])
-    moved = moved_by(torch.as_tensor(steps)).numpy()
-    return Maximum(form, theta, regressors, moved, best, converged, cells.num_values)
+    at_maximum = replace(regressors, coefficients=moved_by(torch.as_tensor(steps)).numpy())
+    return Maximum(form, theta, at_maximum, best, converged, cells.num_values)
 
 
 def white_products(filtered: KalmanFilter, columns: Array, series: Array | None = None) -> Array:
