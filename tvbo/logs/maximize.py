@@ -88,23 +88,19 @@ class LikelihoodMaximizer:
         self.kernel_parameters = [raw for raw in covar_module.parameters() if raw.requires_grad]
         shares = [share * outcome_variance for share in NOISE_SHARES]
         least, first, most = shares if noise_variance is None else [noise_variance] * 3
-        self.names = ["rate", "noise variance"]
-        low, start, high = (
-            [np.log(pair)]
-            for pair in ((rate_bounds[0], least), (1.0, first), (rate_bounds[1], most))
-        )
+        # Name, lower bound, start and upper bound of each.
+        ranges = [
+            ("rate", *np.log([rate_bounds[0], 1.0, rate_bounds[1]])),
+            ("noise variance", *np.log([least, first, most])),
+        ]
         for name, parameter, constraint in covar_module.named_parameters_and_constraints():
-            if parameter.requires_grad:
-                raw = parameter.detach().flatten().numpy().copy()
-                ends = [raw - RAW_RANGE, raw + RAW_RANGE]
+            for raw in parameter.flatten().tolist() if parameter.requires_grad else []:
+                low, high = raw - RAW_RANGE, raw + RAW_RANGE
                 if constraint is not None and not constraint.enforced:
-                    bounds = float(constraint.lower_bound), float(constraint.upper_bound)
-                    ends = [np.full(len(raw), bound) for bound in bounds]
-                low.append(ends[0])
-                start.append(raw)
-                high.append(ends[1])
-                self.names += [name.replace("raw_", "")] * len(raw)
-        self.start, self.low, self.high = (np.concatenate(parts) for parts in (start, low, high))
+                    low, high = float(constraint.lower_bound), float(constraint.upper_bound)
+                ranges.append((name.replace("raw_", ""), low, raw, high))
+        self.names, *numbers = zip(*ranges, strict=True)
+        self.low, self.start, self.high = map(np.array, numbers)
         self.rate_bounds = float(self.low[RATE]), float(self.high[RATE])
         # Cached, because a maximum is evaluated again for its refinement and its slope.
         self._negative = lru_cache(maxsize=16)(self._evaluate)
@@ -277,7 +273,7 @@ class Profile:
         best: The maximum.
         at_zero: The maximum for a constant function, ρ = 0.
         at_infinity: The maximum for independent functions at different times, ρ = ∞.
-        interval: Rates ρ that the likelihood-ratio test does not reject, from 0 to infinity.
+        log_interval: Logarithms of the rates that the likelihood-ratio test does not reject.
         points: ``(log ρ, log likelihood)`` of all points of the profile computed, by rate.
         model: Quadratic model at the maximum in the free parameters; None at a limit.
     """
@@ -285,9 +281,14 @@ class Profile:
     best: Optimum
     at_zero: Optimum
     at_infinity: Optimum
-    interval: tuple[float, float]
+    log_interval: tuple[float, float]
     points: list[tuple[float, float]]
     model: QuadraticModel | None
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Rates ρ that the likelihood-ratio test does not reject, from 0 to infinity."""
+        return self.rate(self.log_interval[0]), self.rate(self.log_interval[1])
 
     def rate(self, log_rate: float) -> float:
         """Return ρ, exactly zero and infinite at the two limits."""
@@ -379,10 +380,7 @@ def profile_rate(
         best=best,
         at_zero=at_zero,
         at_infinity=at_infinity,
-        interval=(
-            0.0 if lower == at_zero.log_rate else math.exp(lower),
-            math.inf if upper == at_infinity.log_rate else math.exp(upper),
-        ),
+        log_interval=(lower, upper),
         points=sorted((rate, o.log_likelihood) for rate, o in points.items()),
         model=model,
     )
