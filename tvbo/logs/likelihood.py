@@ -210,7 +210,7 @@ def covariance_of(
     """
     lags = (log.times[rows].unsqueeze(-1) - log.times).abs_()
     kernel = covar_module(log.actions[rows], log.actions).to_dense()
-    covar: Tensor = torch.exp(-0.5 * rate * lags) * kernel
+    covar: Tensor = (-0.5 * rate * lags).exp_() * kernel
     if log.segments.any():
         covar = covar * (log.segments[rows].unsqueeze(-1) == log.segments)
     covar.diagonal(rows.start).add_(noise_variance if log.Yvar is None else log.Yvar[rows])
