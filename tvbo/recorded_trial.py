@@ -7,9 +7,12 @@ from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
+State = Literal["told", "open", "failed", "expired", "skipped"]
+"""What has become of a trial."""
+
 
 class RecordedTrial(NamedTuple):
-    """A trial as a record of the run has it: a row of its table.
+    """A trial as a record of the run has it: a row of its table, which has these columns.
 
     Args:
         id: Its number.
@@ -49,7 +52,7 @@ class RecordedTrial(NamedTuple):
     X: Sequence[float]
     context: Sequence[float] | None
     key: str | None
-    state: Literal["open", "told", "failed", "expired", "skipped"]
+    state: State
     informative: bool
     information_gain: float | None
     reason: str

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from glob import escape
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, get_args, get_type_hints
 
 from sqlalchemy import (
     BigInteger,
@@ -32,6 +33,8 @@ from sqlalchemy import (
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, OperationalError
 from sqlalchemy.pool import NullPool
+
+from tvbo.recorded_trial import RecordedTrial, State
 
 VERSION = 4
 """Version of the tables."""
@@ -77,40 +80,24 @@ run_table = Table(
     Column("begun_at", Double, nullable=False),
 )
 
-# The columns of a RecordedTrial, in its order.
+KINDS: dict[Any, Any] = {bool: Boolean, int: BigInteger, float: Double, str: Text, State: Text}
+"""Types of columns; what is no single value is one in JSON."""
+
+
+def _column(name: str, hint: Any) -> Column[Any]:
+    """Return the column of a field of a trial."""
+    kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    kind = KINDS.get(kinds[0], Json)
+    return Column(name, kind, nullable=NoneType in kinds and kind is not Json, unique=name == "key")
+
+
+_, *FIELDS = get_type_hints(RecordedTrial).items()
+
 trial_table = Table(
     "trials",
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=False),
-    Column("round", Integer),
-    Column("t", Double, nullable=False),
-    Column("nanoseconds", BigInteger),
-    # When it was asked for, and when its outcome was measured if that is not its time.
-    Column("asked", Double),
-    Column("measured", Double),
-    # The values of action and context by name, for people; X and context are the numbers of models.
-    Column("parameters", Json, nullable=False),
-    Column("X", Json, nullable=False),
-    Column("context", Json, nullable=False),
-    Column("key", Text, unique=True),
-    Column("state", Text, nullable=False),
-    Column("informative", Boolean, nullable=False),
-    Column("information_gain", Double),
-    Column("reason", Text, nullable=False),
-    # Why its outcome does not enter the model; the reason may be another, if it fails.
-    Column("rejection", Text, nullable=False),
-    Column("opened", BigInteger, nullable=False),
-    Column("opened_at", Double, nullable=False),
-    Column("opened_by", Text, nullable=False),
-    Column("ended", BigInteger),
-    Column("ended_at", Double),
-    # Its outcomes, and the variances of their noise.
-    Column("Y", Json, nullable=False),
-    Column("Yvar", Json, nullable=False),
-    # The trials whose observations retention has discarded for it, of each outcome.
-    Column("dropped", Json, nullable=False),
-    # What the model predicted, and by which hyperparameters.
-    Column("predicted", Json, nullable=False),
+    *(_column(name, hint) for name, hint in FIELDS),
 )
 
 

@@ -13,12 +13,12 @@ from functools import cached_property
 from itertools import repeat
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 from zoneinfo import ZoneInfo
 
 from sqlalchemy import Column, Connection, select
 
-from tvbo.recorded_trial import RecordedTrial
+from tvbo.recorded_trial import RecordedTrial, State
 from tvbo.storage.database import Database, Json, StorageError, run_table, trial_table
 
 if TYPE_CHECKING:
@@ -27,11 +27,9 @@ if TYPE_CHECKING:
 MAX_OUTCOME = 1e30
 """Largest outcome that a trial may have, as of ``Optimizer.tell``."""
 
-STATES = ("told", "open", "failed", "expired", "skipped")
-"""States of a trial."""
-
+STATES = get_args(State)
 ENDED = frozenset(["told", "failed", "expired"])
-"""States in which a trial has ended."""
+"""States of a trial, and those in which it has ended."""
 
 PREDICTED = {
     **dict.fromkeys(("mean", "variance", "half_life", "seconds"), float),
