@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -46,13 +46,6 @@ def opened(run: str, wait: float, space: Path | None = None) -> Iterator[Optimiz
         ) from error
     with optimizer:
         yield optimizer
-
-
-def span_of(optimizer: Optimizer, text: str) -> float | str:
-    """Return a number of units of time; with such a unit, other text as it is."""
-    with suppress(ValueError):
-        return float(text)
-    return text if optimizer.time_scale is not None else number("a span of time", text)
 
 
 def outcome_of(optimizer: Optimizer, given: Sequence[str]) -> dict[str, float] | float:

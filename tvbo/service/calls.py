@@ -6,7 +6,7 @@ Bad input raises ``ValueError``, ``TypeError`` or an error of BoTorch's, with a 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -64,7 +64,8 @@ def ask(
     if not (force or is_known):
         _check_clock(optimizer, now)
     given = _row_of(optimizer.contexts, context)
-    trial = optimizer.ask(now, given, key, duration=duration)
+    length = None if duration is None else _span(optimizer, duration)
+    trial = optimizer.ask(now, given, key, duration=length)
     values: Values = {"trial": trial.id, **_inputs_of(optimizer, trial)}
     if trial.feasibility is not None:
         values["feasibility"] = trial.feasibility
@@ -115,23 +116,19 @@ def expire(
     Returns:
         ``expired``, the numbers of the trials.
     """
-    if (trial is None) == (older_than is None):
-        raise InputDataError(
-            f"Expected either a trial or older_than. Got {trial!r} and {older_than!r}."
-        )
-    if trial is not None:
+    if trial is not None and older_than is None:
         with _once_more(optimizer, trial, "expired"):
             optimizer.expire(trial)
         return {"expired": [trial]}
-    delay: Any = older_than
-    if (scale := optimizer.time_scale) is not None:
-        delay = scale.to_span(older_than)
-    elif isinstance(older_than, str):
-        delay = number("older_than", older_than)
+    if trial is not None or older_than is None:
+        raise InputDataError(
+            f"Expected either a trial or older_than. Got {trial!r} and {older_than!r}."
+        )
     now = time_of(optimizer, t)
     if now is None:
         raise InputDataError("Expected t, up to which trials have an age. Got none.")
-    return {"expired": [each.id for each in optimizer.expire_overdue(now, delay)]}
+    expired = optimizer.expire_overdue(now, _span(optimizer, older_than))
+    return {"expired": [each.id for each in expired]}
 
 
 def recommend(optimizer: Optimizer, t: Time = None, context: Named | None = None) -> Values:
@@ -220,6 +217,13 @@ def number(what: str, text: str) -> float:
         return float(text)
     except ValueError as error:
         raise InputDataError(f"Expected a number for {what}. Got {text!r}.") from error
+
+
+def _span(optimizer: Optimizer, given: float | str) -> Any:
+    """Return a span of time: a number of its units; where it has a unit, other text as it is."""
+    with suppress(ValueError):
+        return float(given)
+    return given if optimizer.time_scale is not None else number("a span of time", str(given))
 
 
 def plain(value: Any) -> Any:
