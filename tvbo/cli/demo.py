@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
+import pandas as pd
 import torch
 import typer
 from torch import Generator, Tensor
@@ -50,8 +49,6 @@ def demo(
 
     The optimum goes round a circle once in 100 rounds; the actions are the points of a grid.
     """
-    import pandas as pd
-
     out.mkdir(parents=True, exist_ok=True)
     check_outputs({name: out / name for name in FILES})
     say(
@@ -77,22 +74,21 @@ def demo(
                 races[i][name] = run(
                     problem, optimizer, horizon=rounds, times=times, progress=False
                 )
+    table = pd.concat(
+        history.to_frame().assign(algorithm=name, replicate=i)
+        for i, race in enumerate(races)
+        for name, history in race.items()
+    )
+    print_results(fits, table)
     regret = {name: torch.stack([race[name].regret for race in races]) for name in races[0]}
-    seconds = {name: history.seconds.median().item() for name, history in races[0].items()}
-    print_results(fits, regret, seconds)
     figure = plot_tracking(problem, {name: races[0][name] for name in SHOWN}, regret)
     figure.suptitle(
         "The optimum (star, with its path) goes round a circle: who follows it?", weight="bold"
     )
-    frames = [
-        history.to_frame().assign(algorithm=name, replicate=i)
-        for i, race in enumerate(races)
-        for name, history in race.items()
-    ]
-    picture, table, saved = (out / name for name in FILES)
+    picture, rows, saved = (out / name for name in FILES)
     save_files(
         (picture, lambda file: save_figure(figure, file, dpi=SCREEN_DPI)),
-        (table, lambda file: pd.concat(frames).to_csv(file, index=False)),
+        (rows, lambda file: table.to_csv(file, index=False)),
         (saved, fits[0].to_json),
     )
 
@@ -123,27 +119,29 @@ def make_optimizers(choices: Tensor, fit: DriftFit, generator: Generator) -> dic
     }
 
 
-def print_results(
-    fits: list[DriftFit], regret: Mapping[str, Tensor], seconds: Mapping[str, float]
-) -> None:
-    """Print the drift rates, the regret, ``replicates x rounds``, and the seconds per round."""
+def print_results(fits: list[DriftFit], table: pd.DataFrame) -> None:
+    """Print the drift rates, and the regret and seconds of each algorithm."""
     low, high = fits[0].forgetting_rate_interval
     rates = ", ".join(f"{fit.forgetting_rate:.3f}" for fit in fits)
     say(f"ε learned: {rates} per round; 95% interval of the first {low:.3f} to {high:.3f}.")
-    count, rounds = next(iter(regret.values())).shape
-    shown = []
-    for name, rows in regret.items():
-        parts = (rows.mean(dim=1), rows[:, rounds // 2 :].mean(dim=1))
-        cells = [f"{part.mean():.3f}" for part in parts]
-        if count > 1:
-            errors = (part.std() / math.sqrt(count) for part in parts)
-            cells = [f"{cell} ± {error:.3f}" for cell, error in zip(cells, errors, strict=True)]
-        cells = [name, *cells, f"{seconds[name]:.4f}"]
-        heads = ("algorithm", "all rounds", "second half", "s per round")
-        shown.append(dict(zip(heads, cells, strict=True)))
+    middle = (table.t.min() + table.t.max()) / 2
     print_rows(
         "Regret: the best value there was, which is 1, minus that of the action",
-        shown,
-        f"Mean ± standard error of {count} replicates. The window is {WINDOW:g} of the fitted "
+        [
+            {
+                "algorithm": name,
+                "all rounds": _mean_regret(rows),
+                "second half": _mean_regret(rows[rows.t > middle]),
+                "s per round": f"{rows.seconds.median():.4f}",
+            }
+            for name, rows in table.groupby("algorithm", sort=False)
+        ],
+        f"Mean ± standard error of {len(fits)} replicates. The window is {WINDOW:g} of the fitted "
         "half-life long.",
     )
+
+
+def _mean_regret(rows: pd.DataFrame) -> str:
+    """Return the mean regret, with its standard error if there are several replicates."""
+    regret = rows.groupby("replicate").regret.mean()
+    return f"{regret.mean():.3f}" + (f" ± {regret.sem():.3f}" if len(regret) > 1 else "")
