@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import math
-from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import partial
@@ -40,7 +39,6 @@ from gpytorch.priors import (
     UniformPrior,
 )
 from gpytorch.utils.transforms import inv_sigmoid, inv_softplus
-from numpy.typing import NDArray
 
 from tvbo.kernels import (
     ConstantTemporalKernel,
@@ -58,8 +56,6 @@ from tvbo.values import shortened
 MAX_SIZE = 4096
 """Largest number of dimensions, tasks or harmonics of a kernel of a file."""
 
-DTYPES = {name: np.dtype(name) for name in ("float64", "float32", "int64", "bool")}
-
 
 class SerializationError(ValueError):
     """An object that cannot be stored as data, or data that is of none."""
@@ -76,11 +72,8 @@ def to_data(value: Any) -> Any:
         return [to_data(each) for each in value]
     if isinstance(value, dict):
         return {name: to_data(each) for name, each in value.items()}
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, torch.Tensor | np.ndarray):
         return value.tolist()
-    if isinstance(value, np.ndarray):
-        raw = b64encode(np.ascontiguousarray(value).tobytes()).decode()
-        return {"dtype": str(value.dtype), "shape": list(value.shape), "base64": raw}
     if isinstance(value, float) and math.isinf(value):
         return {"float": str(value)}
     return value
@@ -107,7 +100,11 @@ def from_data(hint: Any, data: Any) -> Any:
     if kind is tuple and isinstance(data, list):
         return tuple(from_data(each, part) for each, part in zip(options, data, strict=True))
     if kind is np.ndarray:
-        return _array(data)
+        [dtype] = get_args(options[1])
+        array = np.array(data, dtype)
+        if not np.isfinite(array).all():
+            raise ValueError("Expected arrays of finite numbers. Got others.")
+        return array
     if hint is torch.Tensor:
         return torch.tensor(data, dtype=torch.float64)
     if isinstance(hint, type) and issubclass(hint, tuple):  # One with names.
@@ -132,17 +129,6 @@ def from_data(hint: Any, data: Any) -> Any:
 def _subclasses(kind: type) -> list[type]:
     direct: list[type] = kind.__subclasses__()
     return direct + [each for child in direct for each in _subclasses(child)]
-
-
-def _array(data: dict[str, Any]) -> NDArray[Any]:
-    """Return an array of finite numbers; it is no larger than its text."""
-    raw, dtype = b64decode(data["base64"], validate=True), DTYPES[data["dtype"]]
-    array = np.frombuffer(bytearray(raw), dtype)
-    if any(type(size) is not int or size < 0 for size in data["shape"]):
-        raise ValueError(f"Expected a shape. Got {shortened(data['shape'])}.")
-    if not np.isfinite(array).all():
-        raise ValueError("Expected arrays of finite numbers. Got others.")
-    return array.reshape(data["shape"])
 
 
 MODULES = (Kernel, Mean, Prior, Interval)
