@@ -77,28 +77,6 @@ def argmax(values: Tensor, generator: Generator | None = None) -> Tensor:
     return drawn
 
 
-def innovation_root(covar: Tensor, noise: Tensor, prior_variance: Tensor) -> Tensor:
-    """Return the Cholesky factor of the covariance of new outcomes given all earlier ones.
-
-    Args:
-        covar: Posterior covariances of the function, ``... x q x q``.
-        noise: Noise variances of the new outcomes, ``... x q``.
-        prior_variance: Prior variances of the function, ``... x q``.
-
-    Returns:
-        ``... x q x q``, lower triangular.
-
-    Raises:
-        InputDataError: if the predictive variance of an outcome is numerically zero.
-    """
-    root, info = torch.linalg.cholesky_ex(covar + torch.diag_embed(noise))
-    if (info > 0).any():
-        raise _is_certain()
-    check_uncertain(root.diagonal(dim1=-2, dim2=-1).square(), prior_variance)
-    factor: Tensor = root
-    return factor
-
-
 def check_uncertain(variance: Tensor | Array, prior_variance: Tensor | Array) -> None:
     """Raise if the variance of an outcome given all earlier ones is numerically zero.
 
@@ -110,11 +88,7 @@ def check_uncertain(variance: Tensor | Array, prior_variance: Tensor | Array) ->
         InputDataError: if one is.
     """
     if (variance <= CERTAIN * prior_variance).any():
-        raise _is_certain()
-
-
-def _is_certain() -> InputDataError:
-    return InputDataError(
-        "Expected outcomes that are not certain already. Got one whose variance is zero to "
-        "rounding: a repeat without noise, or a covariance that is not positive semi-definite."
-    )
+        raise InputDataError(
+            "Expected outcomes that are not certain already. Got one whose variance is zero to "
+            "rounding: a repeat without noise, or a covariance that is not positive semi-definite."
+        )

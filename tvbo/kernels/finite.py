@@ -60,11 +60,6 @@ class CovarianceMatrixKernel(BatchKernel):
         self.register_buffer("covar_matrix", covar_matrix.expand(*batch_shape, -1, -1))
         self._one = self._one.to(covar_matrix)
 
-    @property
-    def num_indices(self) -> int:
-        """Number ``n`` of indices."""
-        return self.covar_matrix.shape[-1]
-
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         """Return the covariances of indices ``x1`` and ``x2``, ``... x m x m'``."""
         return look_up(self.covar_matrix, x1, x2, diag)
@@ -115,11 +110,6 @@ class TaskKernel(BatchKernel, IndexKernel):
         start = start / (2 * start.square().sum(dim=-1, keepdim=True)).sqrt()
         with torch.no_grad():
             self.covar_factor.copy_(start.expand_as(self.covar_factor))
-
-    @property
-    def num_tasks(self) -> int:
-        """Number of tasks."""
-        return int(self.covar_factor.shape[-2])
 
     def forward(self, i1: Tensor, i2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         """Return the covariances of tasks ``i1`` and ``i2``, ``... x n x n'``."""

@@ -28,7 +28,7 @@ from tvbo.models.closed_form import (
 )
 from tvbo.models.one_output import OneOutputModel, check_rows, one_noise_variance
 from tvbo.models.raw import raw_mean, raw_noise_variance, raw_row_kernel
-from tvbo.rounding import LEAST_VARIANCE, innovation_root
+from tvbo.rounding import LEAST_VARIANCE, check_uncertain
 
 CHUNK = 64
 """Observations that are taken in at once: only once are covariances with later ones computed."""
@@ -448,7 +448,10 @@ class EnsembleGP(OneOutputModel):
         (link,), expected = self._cross(X)
         covar = self._covar(X, X).movedim(0, -3)
         prior = covar.diagonal(dim1=-2, dim2=-1)
-        root = innovation_root(covar - link @ link.mT, noise, prior)
+        covar_of_Y = covar - link @ link.mT + torch.diag_embed(noise)
+        root, info = torch.linalg.cholesky_ex(covar_of_Y)
+        is_definite = (info == 0).unsqueeze(-1)
+        check_uncertain(root.diagonal(dim1=-2, dim2=-1).square() * is_definite, prior)
         identity = torch.eye(root.shape[-1]).to(root)
         inverse = torch.linalg.solve_triangular(root, identity, upper=False)
         innovations = (inverse @ (Y - expected).unsqueeze(-1)).squeeze(-1)

@@ -55,19 +55,6 @@ def check_rows(X: Tensor, width: int) -> None:
     check_finite("X", X)
 
 
-class Normal(MultivariateNormal):
-    """A normal distribution with the variances that it was given.
-
-    GPyTorch's class raises them to 1e-10, in any unit of the outcomes.
-    """
-
-    @property
-    def variance(self) -> Tensor:
-        """The diagonal of the covariance matrix."""
-        variance: Tensor = self.lazy_covariance_matrix.diagonal(dim1=-2, dim2=-1)
-        return variance.expand(self.mean.shape)
-
-
 class OneOutputModel(Model):
     """A BoTorch model of one output, in float64, whose hyperparameters are not learned by it.
 
@@ -136,7 +123,7 @@ class OneOutputModel(Model):
             operator = operator.add_diagonal(observation_noise.to(mean).squeeze(-1).expand_as(mean))
         elif observation_noise:
             operator = operator.add_diagonal(self.noise_variance.unsqueeze(-1).expand_as(mean))
-        posterior: Posterior = GPyTorchPosterior(Normal(mean, operator))
+        posterior: Posterior = GPyTorchPosterior(MultivariateNormal(mean, operator))
         of_outcomes: Any = self._modules.get("outcome_transform")
         if of_outcomes is not None:
             posterior = of_outcomes.untransform_posterior(posterior, X)

@@ -178,12 +178,7 @@ def _averaged_paths(model: EnsembleGP, sample_shape: Size) -> SamplePath:
     """Return paths each of which is by one set of hyperparameters, drawn by its weight."""
     drawn = torch.multinomial(model.weights, sample_shape.numel(), replacement=True)
     sets, place = drawn.unique(return_inverse=True)
-    paths: list[SamplePath] = [
-        _posterior_paths(model.member(i), sample_shape=sample_shape) for i in sets
-    ]
-    if len(paths) == 1:
-        (path,) = paths
-        return path
+    paths = [_posterior_paths(model.member(i), sample_shape=sample_shape) for i in sets]
     return PathList(paths, join=partial(_chosen, place=place.reshape(*sample_shape, 1)))
 
 

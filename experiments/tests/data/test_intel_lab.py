@@ -83,7 +83,7 @@ def test_stretches(data_folder):
     assert data.train.shape == (432, 46)
     assert data.test.shape == (288, 46)
     assert data.time_unit == "10min"
-    assert data.covar_module.num_indices == 46
+    assert len(data.covar_module.covar_matrix) == 46
 
 
 def test_data_folder(monkeypatch, tmp_path):
