@@ -252,8 +252,7 @@ class EnsembleGP(OneOutputModel):
     @torch.no_grad()
     def prior_covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
         """Return prior covariances by ``covar_module`` of rows ``n x d``, ``m x d``, ``n x m``."""
-        covar: Tensor = to_dense(self.covar_module(X1, X2))
-        return covar
+        return self._covar(X1, X2)[0]
 
     @property
     def is_closed_form(self) -> bool:
@@ -351,8 +350,13 @@ class EnsembleGP(OneOutputModel):
                 variance of an outcome numerically zero.
         """
         # What the caller gave may change afterwards.
-        X = self._checked(X).clone()
-        Y, noise = self._outcomes(X, Y.clone(), noise)
+        X, q = self._checked(X).clone(), X.shape[-2]
+        Y = self._read("Y", Y.to(X, copy=True), q).mT
+        if noise is None:
+            noise = self._set_noise.unsqueeze(-1).expand(-1, q)
+        else:
+            noise = self._read("noise", noise.to(X, copy=True), q).mT
+            noise = noise.expand(*noise.shape[:-2], len(self.weights), -1)
         shape = self._broadcast({"X": X.shape[:-2], "Y": Y.shape[:-2], "noise": noise.shape[:-2]})
         new, added = self._copy(), self.additional
         if self.width == 0:
@@ -519,15 +523,6 @@ class EnsembleGP(OneOutputModel):
         if self.batch_shape:
             self._broadcast({"X": X.shape[:-2]})
         return X.to(torch.float64)
-
-    def _outcomes(self, X: Tensor, Y: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return checked outcomes ``... x 1 x q``, and noise variances ``... x s x q``."""
-        q = X.shape[-2]
-        Y = self._read("Y", Y.to(X), q).mT
-        if noise is None:
-            return Y, self._set_noise.unsqueeze(-1).expand(-1, q)
-        noise = self._read("noise", noise.to(X), q).mT
-        return Y, noise.expand(*noise.shape[:-2], len(self.weights), -1)
 
 
 def _joined(first: Tensor, second: Tensor, dim: int) -> Tensor:

@@ -8,7 +8,6 @@ exact GPs of GPyTorch, of which only the prior is drawn here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -28,6 +27,7 @@ from botorch.sampling.pathwise.utils import (
     get_output_transform,
     get_train_inputs,
 )
+from botorch.utils.context_managers import delattr_ctx
 from gpytorch.models import ExactGP
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Generator, Size, Tensor
@@ -118,40 +118,31 @@ def _features_in_raw_units(
 
 @DrawKernelFeaturePaths.register((EnsembleGP, TimeVaryingGP))
 def _prior_paths(
-    model: EnsembleGP | TimeVaryingGP,
-    sample_shape: Size,
-    num_features: int = NUM_FEATURES,
-    weight_generator: Callable[[Size], Tensor] | None = None,
+    model: Any, sample_shape: Size, num_features: int = NUM_FEATURES
 ) -> GeneralizedLinearPath:
     """Return functions drawn from the prior, those of several outputs independently.
 
     BoTorch's rule takes the weights from a Sobol sequence, whose neighbouring points, those of two
     outputs, are correlated; and the same for all outputs that share a kernel without a batch.
     """
-    transforms: dict[str, Any] = {}
-    width: Any
-    if isinstance(model, TimeVaryingGP):
-        (train_X,) = get_train_inputs(model)
-        width, batch_shape = train_X.shape[-1], model._aug_batch_shape
-        transforms["input_transform"] = get_input_transform(model)
-        transforms["output_transform"] = get_output_transform(model)
-    else:
-        width, batch_shape = model.width, model.batch_shape
-    features = gen_kernel_features(model.covar_module, num_inputs=width, num_outputs=num_features)
-    shape = Size([*sample_shape, *batch_shape, features.num_outputs])
-    if weight_generator is None:
-        weight_generator = partial(torch.randn, dtype=features.weight.dtype)
+    (train_X,) = get_train_inputs(model)
+    features = gen_kernel_features(
+        model.covar_module, num_inputs=train_X.shape[-1], num_outputs=num_features
+    )
+    batch_shape = getattr(model, "_aug_batch_shape", model.batch_shape)
+    shape = (*sample_shape, *batch_shape, features.num_outputs)
     return GeneralizedLinearPath(
         features,
-        weight_generator(shape).to(features.weight),
+        torch.randn(shape, dtype=features.weight.dtype).to(features.weight),
         bias_module=model.mean_module,
-        **transforms,
+        input_transform=get_input_transform(model),
+        output_transform=get_output_transform(model),
     )
 
 
 @DrawMatheronPaths.register(EnsembleGP)
 def _posterior_paths(
-    model: EnsembleGP,
+    model: Any,
     *,
     sample_shape: Size,
     prior_sampler: Any = draw_kernel_feature_paths,
@@ -165,21 +156,23 @@ def _posterior_paths(
             f"{type(model).__name__}, batch_shape={tuple(model.batch_shape)}."
         )
     factor = model.factor
-    prior = prior_sampler(model=model, sample_shape=sample_shape)
+    with delattr_ctx(model, "outcome_transform"):
+        prior = prior_sampler(model=model, sample_shape=sample_shape)
     drawn: Tensor = prior(factor.X)
     residual = factor.Y[0] - drawn - factor.noise[0].sqrt() * torch.randn_like(drawn)
     (inverse,) = factor.inverse
     weight = residual @ inverse.mT @ inverse
     update = GeneralizedLinearPath(KernelEvaluationMap(model.covar_module, factor.X), weight)
-    return MatheronPath(prior, update)
+    return MatheronPath(prior, update, output_transform=get_output_transform(model))
 
 
-def _averaged_paths(model: EnsembleGP, sample_shape: Size) -> SamplePath:
+def _averaged_paths(model: Any, sample_shape: Size) -> SamplePath:
     """Return paths each of which is by one set of hyperparameters, drawn by its weight."""
     drawn = torch.multinomial(model.weights, sample_shape.numel(), replacement=True)
     sets, place = drawn.unique(return_inverse=True)
     paths = [_posterior_paths(model.member(i), sample_shape=sample_shape) for i in sets]
-    return PathList(paths, join=partial(_chosen, place=place.reshape(*sample_shape, 1)))
+    join = partial(_chosen, place=place.reshape(*sample_shape, 1))
+    return PathList(paths, join=join, output_transform=get_output_transform(model))
 
 
 def _chosen(values: list[Tensor], place: Tensor) -> Tensor:
