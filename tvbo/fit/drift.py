@@ -65,7 +65,6 @@ class Drift:
     ):
         if forgetting_rate is not None:
             check_forgetting_rate(forgetting_rate)
-        self.forgetting_rate = forgetting_rate
         self.averages = isinstance(temporal_kernel, str)
         self.forms: list[Form] = [None]
         self.temporal_kernels: list[TemporalKernel] = []

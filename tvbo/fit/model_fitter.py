@@ -165,13 +165,16 @@ class ModelFitter:
             (covar_module, action_kernel, context_kernel)
         )
         self.mean_module, self.likelihood = deepcopy((mean_module, likelihood))
-        self.forgetting_rate, self.temporal_kernel = deepcopy((forgetting_rate, temporal_kernel))
-        self.drift = Drift(self.forgetting_rate, self.temporal_kernel)
+        self.forgetting_rate = forgetting_rate
+        self.drift = Drift(forgetting_rate, deepcopy(temporal_kernel))
         if noise_variance is not None:
             noise_variance = as_number("noise_variance", noise_variance)
             check_positive(noise_variance=noise_variance)
         self.noise_variance = noise_variance
         self.layout, self.bounds, self.structure = layout, bounds, structure
+        lower, upper = bounds.to(torch.float64)
+        # A column of one value is moved to zero.
+        self._cube = torch.stack([lower, torch.where(upper > lower, upper, lower + 1)])
         # Whether its kernel has parts for actions and contexts other than those of the default.
         given = (action_kernel, context_kernel) != (None, None) or structure != "product"
         is_joint = self.drift.averages and not given
@@ -186,12 +189,20 @@ class ModelFitter:
         own = (covar_module, mean_module, likelihood, *self.drift.temporal_kernels)
         # Whether the kernel, the mean, and all priors are the defaults.
         self.is_default = not self._has_parts and all(part is None for part in own)
-        missing = self._missing()
+        parts: dict[str, object] = {"covar_module": covar_module}
+        if self._has_parts:
+            parts = {"action_kernel": action_kernel, "context_kernel": context_kernel}
+            if structure == "both":
+                parts["outputscales"] = None
+        if not self.drift.temporal_kernels:
+            parts["forgetting_rate"] = forgetting_rate
+        elif len(self.drift.temporal_kernels) > 1 and not isinstance(covar_module, Sequence):
+            parts["amplitudes of temporal_kernel"] = None
+        missing = [name for name, value in parts.items() if value is None]
         if refit is None:
-            refit = RefitEvery(1) if missing else RefitNever()
-        needed = [name for name in missing if name != "noise_variance"]  # Outcomes may bring it.
-        if needed and isinstance(refit, RefitNever):
-            raise ValueError(f"Expected {', '.join(needed)}, since refit is never. Got None.")
+            refit = RefitEvery(1) if missing or noise_variance is None else RefitNever()
+        if missing and isinstance(refit, RefitNever):  # Outcomes may bring the noise.
+            raise ValueError(f"Expected {', '.join(missing)}, since refit is never. Got None.")
         self.refit = refit
         self.transform = standardizer(0.0, 1.0)
         self.fitted = Fitted([None] * len(self.drift.forms))
@@ -288,10 +299,9 @@ class ModelFitter:
             models = [self._built(observations, form, self.unit) for form in self.drift.forms]
             return [ModelPosterior(model) for model in models]
         rate = self.forgetting_rate
-        lower, upper = self.bounds.to(torch.float64)
         given = DefaultForm(
             "MaternKernel" if self.drift.averages else "RBFKernel",
-            torch.where(upper > lower, upper - lower, 1.0),
+            self._cube[1] - self._cube[0],
             torch.tensor(self.widths),
             rate=None if rate is None else -2 * decay_exponent(check_forgetting_rate(rate)).item(),
             num_contexts=int((np.cumsum(self.widths) > self.layout.num_actions).sum()),
@@ -370,21 +380,6 @@ class ModelFitter:
             return replace(observations, Yvar=torch.full_like(observations.Y, noise))
         return observations
 
-    def _missing(self) -> list[str]:
-        """Return the names of what must be learned."""
-        given: dict[str, object] = {"covar_module": self.covar_module}
-        if self._has_parts:
-            given = {"action_kernel": self.action_kernel, "context_kernel": self.context_kernel}
-            if self.structure == "both":
-                given["outputscales"] = None
-        kernels = self.drift.temporal_kernels
-        if not kernels:
-            given["forgetting_rate"] = self.forgetting_rate
-        elif len(kernels) > 1 and not isinstance(self.covar_module, Sequence):
-            given["amplitudes of temporal_kernel"] = None
-        given["noise_variance"] = self.noise_variance
-        return [name for name, value in given.items() if value is None]
-
     def _standardizer(self, observations: Observations) -> Standardize:
         """Return how outcomes are standardized."""
         Y, Yvar = observations.Y, observations.Yvar
@@ -415,12 +410,9 @@ class ModelFitter:
         input_transform = None
         if self._scaled_columns:
             likelihood = likelihood or deepcopy(self.drift.likelihood)
-            lower, upper = self.bounds.to(torch.float64)
-            # A column of one value is moved to zero.
-            bounds = torch.stack([lower, torch.where(upper > lower, upper, lower + 1)])
             columns = self._scaled_columns
             input_transform = Normalize(
-                self.layout.num_columns, indices=columns, bounds=bounds[:, columns]
+                self.layout.num_columns, indices=columns, bounds=self._cube[:, columns]
             )
         kernels: dict[str, Any]
         if self._has_parts:
