@@ -95,7 +95,6 @@ def fit_drift(
     outliers: bool = True,
     row_numbers: Sequence[int] | None = None,
     temporal_kernel: TemporalKernel | Sequence[TemporalKernel] | str | None = None,
-    on_step: Callable[[str], None] = lambda step: None,
     progress: bool = True,
 ) -> DriftFit:
     r"""Learn ε from a log by maximum marginal likelihood (Bogunovic et al., 2016, Appendix B).
@@ -129,7 +128,6 @@ def fit_drift(
             from 0.
         temporal_kernel: Forms of drift to fit too, as in :func:`fit_panel`: ``"auto"`` compares
             three. ``DriftFit.comparison`` says which was chosen, ``settings()`` has its model.
-        on_step: Called with the name of each step.
         progress: Show a progress bar, if the fit takes longer than two seconds.
 
     Returns:
@@ -172,13 +170,8 @@ def fit_drift(
             f"The likelihood of {len(log):,} rows over {log.num_actions:,} actions is approximate: "
             f"each {BLOCK} rows are given some {RECENT + EARLIER} earlier ones, not all."
         )
-    with patient_steps([*STEPS, *forms], "fit_drift", progress) as show:
-
-        def report(step: str) -> None:
-            show(step)
-            on_step(step)
-
-        task = _Fit(covar_module, noise_variance, mean, time_unit, level, num_starts, report)
+    with patient_steps([*STEPS, *forms], "fit_drift", progress) as on_step:
+        task = _Fit(covar_module, noise_variance, mean, time_unit, level, num_starts, on_step)
         if logger.isEnabledFor(logging.INFO):
             logger.info(task.prospect(log))
         if outliers:
@@ -190,7 +183,7 @@ def fit_drift(
             left_out = dict(fit.outliers)
             kept = torch.tensor([number not in left_out for number in numbers])
             fixed = noise_variance is not None, mean is not None
-            comparison = compare_drift(log.rows(kept), forms, fit, *fixed, report)
+            comparison = compare_drift(log.rows(kept), forms, fit, *fixed, on_step)
             fit = replace(fit, comparison=comparison)
         return fit
 
