@@ -127,17 +127,16 @@ def fit_drift_by(
     if len(names) < 2:
         raise InputDataError(f"Expected at least two groups. Got '{names[0]}' alone.")
     numbers = range(len(labels)) if row_numbers is None else row_numbers
-    apart = torch.tensor([float(names.index(label)) for label in labels], dtype=torch.float64)
-    if segments is not None:
-        pairs = torch.stack([apart, segments.to(apart)], dim=-1)
-        apart = torch.unique(pairs, dim=0, return_inverse=True)[1].to(apart)
+    codes = torch.tensor([names.index(label) for label in labels], dtype=torch.float64)
+    own = torch.zeros_like(codes) if segments is None else segments.to(codes)
+    apart = torch.unique(torch.stack([codes, own], dim=-1), dim=0, return_inverse=True)[1]
 
-    def job(part: list[int], within: Tensor | None) -> dict[str, Any]:
+    def job(part: list[int], within: Tensor) -> dict[str, Any]:
         return {
             "train_X": train_X[part],
             "train_Y": train_Y[part],
             "train_Yvar": None if train_Yvar is None else train_Yvar[part],
-            "segments": None if within is None else within[part],
+            "segments": within[part],
             "row_numbers": [numbers[row] for row in part],
             "progress": False,
             **options,
@@ -145,9 +144,8 @@ def fit_drift_by(
 
     # All together first, since that takes longest.
     jobs = {"all groups": job(list(range(len(labels))), apart)}
-    jobs |= {f"group '{name}'": job(part, segments) for name, part in rows.items()}
-    fits = _fit_each(fit_drift, jobs, executor, progress)
-    together, *alone = fits.values()
+    jobs |= {f"group '{name}'": job(part, own) for name, part in rows.items()}
+    together, *alone = _fit_each(fit_drift, jobs, executor, progress)
     by_group = dict(zip(names, alone, strict=True))
     return GroupedDriftFit(by_group, together, _messages(by_group))
 
@@ -178,8 +176,7 @@ def fit_panels(
         f"panel '{name}'": {"values": values, "times": times, **options}
         for name, (values, times) in panels.items()
     }
-    fits = _fit_each(fit_panel, jobs, executor, progress)
-    return dict(zip(panels, fits.values(), strict=True))
+    return dict(zip(panels, _fit_each(fit_panel, jobs, executor, progress), strict=True))
 
 
 def _fit_each(
@@ -187,18 +184,18 @@ def _fit_each(
     jobs: Mapping[str, Mapping[str, Any]],
     executor: Executor | None,
     progress: bool,
-) -> dict[str, Any]:
-    """Return the fit of each job by its name, which is in its errors."""
-    found: dict[str, Any] = {}
+) -> list[Any]:
+    """Return the fit of each job, whose name is in its errors."""
     run = map if executor is None else executor.map
     steps = [f"{count} of {len(jobs)} fits are done" for count in range(len(jobs) + 1)]
     with patient_steps(steps, fit.__name__, progress) as show:
         show(steps[0])
         results = run(partial(_named_fit, fit), jobs.items())
-        for step, name, fitted in zip(steps[1:], jobs, results, strict=True):
-            found[name] = fitted
+        fits = []
+        for step, fitted in zip(steps[1:], results, strict=True):
+            fits.append(fitted)
             show(step)
-    return found
+    return fits
 
 
 def _named_fit(fit: Callable[..., Any], job: tuple[str, Mapping[str, Any]]) -> Any:
