@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from linear_operator.utils.errors import NotPSDError
-from numpy.typing import NDArray
 from torch import Tensor
 
 from tvbo.logs.dataset import DriftLog
@@ -259,9 +257,7 @@ def log_density(white: Tensor, diagonal: Tensor, mean: float | None) -> tuple[Te
     return value - 0.5 * (y - mean * one).square().sum(), mean
 
 
-def with_gradient(
-    value: float, *parts: tuple[Tensor, Tensor | NDArray[np.float64] | float]
-) -> Tensor:
+def with_gradient(value: float, *parts: tuple[Tensor, Tensor]) -> Tensor:
     r"""Return a scalar tensor with a given value and given derivatives.
 
     To ``value`` are added terms of value zero, :math:`\langle G, X - X_0 \rangle`, each of which
@@ -274,7 +270,5 @@ def with_gradient(
     """
     total = torch.tensor(value, dtype=torch.float64)
     for tensor, gradient in parts:
-        if tensor.requires_grad:
-            gradient = torch.as_tensor(gradient, dtype=torch.float64)
-            total = total + (gradient * (tensor - tensor.detach())).sum()
+        total = total + (gradient * (tensor - tensor.detach())).sum()
     return total

@@ -100,8 +100,9 @@ class LikelihoodMaximizer:
                     low, high = float(constraint.lower_bound), float(constraint.upper_bound)
                 ranges.append((name.replace("raw_", ""), low, raw, high))
         self.names, *numbers = zip(*ranges, strict=True)
-        self.low, self.start, self.high = map(np.array, numbers)
-        self.rate_bounds = float(self.low[RATE]), float(self.high[RATE])
+        lowest, self.start, highest = map(np.array, numbers)
+        self.bounds = np.stack([lowest, highest], axis=-1)
+        self.rate_bounds = float(lowest[RATE]), float(highest[RATE])
         # Cached, because a maximum is evaluated again for its refinement and its slope.
         self._negative = lru_cache(maxsize=16)(self._evaluate)
 
@@ -116,13 +117,12 @@ class LikelihoodMaximizer:
         free = self.free(*held)
         if not free.any() or max_steps == 0:
             return self._optimum(start, True, "evaluated")
-        low, high = self.low[free], self.high[free]
         result = minimize(
             self._function(start, free),
-            np.clip(start[free], low, high),
+            np.clip(start, *self.bounds.T)[free],
             jac=True,
             method="L-BFGS-B",
-            bounds=self._bounds(free),
+            bounds=self.bounds[free],
             options={"maxfun": max_steps, "ftol": TOLERANCE, "gtol": 1e-6},
         )
         # Status 2 means that a line search found no descent: a maximum up to rounding.
@@ -152,7 +152,7 @@ class LikelihoodMaximizer:
             The maximum, and the model; None if the Hessian is not finite there, or zero.
         """
         free = self.free(*held)
-        function, bounds = self._function(rough, free), self._bounds(free)
+        function, bounds = self._function(rough, free), self.bounds[free].tolist()
         by_differences = QuadraticModel.by_differences
         known = model or by_differences(function, bounds, rough[free])
         found = None if known is None else known.minimize(function, bounds, rough[free], close)
@@ -174,9 +174,10 @@ class LikelihoodMaximizer:
 
     def at_bounds(self, theta: Array) -> list[str]:
         """Return the names of parameters other than the rate at a bound, without duplicates."""
+        low, high = self.bounds.T
         # An unbounded range has no length; there the distance itself counts.
-        span = np.where(np.isfinite(self.high - self.low), self.high - self.low, 1.0)
-        near = np.minimum(theta - self.low, self.high - theta) <= AT_BOUND * span
+        span = np.where(np.isfinite(high - low), high - low, 1.0)
+        near = np.minimum(theta - low, high - theta) <= AT_BOUND * span
         places = [i for i in np.flatnonzero(near & self.free(RATE)).tolist()]
         return list(dict.fromkeys(self.names[i] for i in places))
 
@@ -194,9 +195,6 @@ class LikelihoodMaximizer:
             return value, gradient[free]
 
         return function
-
-    def _bounds(self, free: NDArray[np.bool_]) -> list[tuple[float, float]]:
-        return list(zip(self.low[free], self.high[free], strict=True))
 
     def _set(self, theta: Array) -> tuple[Tensor, Tensor]:
         """Set the kernel to a vector; return ρ and σ²."""
