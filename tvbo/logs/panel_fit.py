@@ -226,11 +226,7 @@ def _checked(
 
     Rows without a value are left out, and segments follow one another.
     """
-    if values.isinf().any():
-        row, arm = values.isinf().nonzero()[0].tolist()
-        raise InputDataError(
-            f"Expected finite values, or NaN. Got {values[row, arm]} of arm {arm} in row {row}."
-        )
+    check_finite("values", torch.where(values.isnan(), 0.0, values))
     check_finite("times", times)
     order = torch.argsort(labels, stable=True)
     order = order[~values[order].isnan().all(dim=1)]

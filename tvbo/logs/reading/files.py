@@ -8,12 +8,11 @@ import re
 import zlib
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TypedDict, Unpack
+
+import pandas as pd
 
 from tvbo.values import TableError
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PARQUET = (".parquet", ".pq")
 """Endings of the names of Parquet files."""
@@ -55,8 +54,6 @@ def read_csv(path: str | Path, **csv: Unpack[CsvOptions]) -> pd.DataFrame:
         TableError: if the file is missing, empty or no such CSV file, or a name occurs twice in its
             header; where other options seem to fit the file, the message names them.
     """
-    import pandas as pd
-
     if not Path(path).is_file():
         raise TableError(f"Expected a CSV file. Got {path}, which is no file.")
     given = {name: str(value) for name, value in csv.items() if value is not None}
@@ -118,8 +115,6 @@ def _cleaned(column: pd.Series, decimal: str) -> pd.Series:
 
     Where fewer than half are numbers, these are labels such as ``1,2``.
     """
-    import pandas as pd
-
     cells = column.map(lambda cell: cell.strip() if isinstance(cell, str) else cell)
     if decimal == ".":
         return cells
@@ -194,7 +189,6 @@ def read_table(path: str | Path, **csv: Unpack[CsvOptions]) -> pd.DataFrame:
     """
     if not _is_parquet(path):
         return read_csv(path, **csv)
-    import pandas as pd
 
     if not Path(path).is_file():
         raise TableError(f"Expected a Parquet file. Got {path}, which is no file.")

@@ -6,10 +6,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
 import numpy as np
+import pandas as pd
 import torch
+from pandas.api.types import is_datetime64_any_dtype, is_numeric_dtype
 from torch import Tensor
 
 from tvbo.logs.reading.files import CsvOptions, TableError, first_row, line_of, read_table
@@ -22,9 +24,6 @@ from tvbo.spaces.times import (
     round_unit,
 )
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 def numbers_of(column: pd.Series, path: str | Path, allow_empty: bool = False) -> pd.Series:
     """Return a column as finite numbers, with NaN for an allowed empty cell.
@@ -32,8 +31,6 @@ def numbers_of(column: pd.Series, path: str | Path, allow_empty: bool = False) -
     Raises:
         TableError: if a cell is not a finite number; the message names the cell.
     """
-    import pandas as pd
-
     # Timestamps and durations would be numbers of their unit.
     cells = column.astype(str) if column.dtype.kind in "mM" else column
     numbers = pd.to_numeric(cells, errors="coerce")
@@ -72,8 +69,6 @@ class TimeAxis:
 
     def timestamp(self, number: float) -> pd.Timestamp:
         """Return the timestamp of a number, to the second, where times were timestamps."""
-        import pandas as pd
-
         assert self.origin is not None
         at = self.origin + number * parse_timedelta("time unit", self.unit)
         return pd.Timestamp(at).round("s")
@@ -84,8 +79,6 @@ class TimeAxis:
         Raises:
             TableError: if it is none.
         """
-        import pandas as pd
-
         if self.origin is None:
             return float(numbers_of(pd.Series([text], name=option), "the command").iloc[0])
         at = from_text(pd.Series([text])).dt.tz_convert(None).iloc[0]
@@ -208,8 +201,6 @@ def read_log(
 
 def _is_text(column: pd.Series) -> bool:
     """Return whether all cells are text that is no number."""
-    import pandas as pd
-
     is_text = all(isinstance(cell, str) for cell in column)
     return is_text and bool(pd.to_numeric(column, errors="coerce").isna().all())
 
@@ -240,8 +231,6 @@ def _check_labels(column: pd.Series, path: str | Path) -> None:
 
 def time_column(frame: pd.DataFrame, name: str, path: str | Path) -> pd.Series:
     """Return a column of timestamps, in UTC without an offset, or of numbers."""
-    from pandas.api.types import is_numeric_dtype
-
     column = frame[name]
     if is_numeric_dtype(column):
         numbers = numbers_of(column, path)
@@ -274,8 +263,6 @@ def _check_unit(numbers: pd.Series, path: str | Path) -> None:
 
 def time_axis(times: pd.Series, unit: str | None, remarks: Sequence[str]) -> TimeAxis:
     """Return times as numbers, in a unit or in one near their gaps, and further remarks."""
-    from pandas.api.types import is_datetime64_any_dtype
-
     if unit is not None and not any(map(str.isalpha, unit)):
         raise TableError(f"Expected time unit like 10min or 1h. Got {unit!r}, without a unit.")
     if not is_datetime64_any_dtype(times):
@@ -350,9 +337,6 @@ def read_panel(
     Raises:
         TableError: if the file, a column or a cell is not as expected; the message names it.
     """
-    import pandas as pd
-    from pandas.api.types import is_datetime64_any_dtype
-
     frame = read_table(path, **csv)
     num_rows = len(frame)
     frame = frame.dropna(how="all")
