@@ -398,9 +398,7 @@ def rates_at_noise(
         A rate for each value, up to the first at which the likelihood is not finite.
     """
     theta, rates = profile.best.theta, []
-    model, slope = profile.model, np.zeros_like(theta)
-    if model is not None and maximizer.learns_noise:
-        model, slope[maximizer.free(NOISE)], _ = _without(model, NOISE)
+    model, slope, _ = _held(maximizer, profile.model, NOISE)
     for noise_variance in noise_variances:
         # The maximum may be at a limit, outside the bounds.
         start = at_rate(theta, np.clip(theta[RATE], *maximizer.rate_bounds))
@@ -414,13 +412,18 @@ def rates_at_noise(
     return rates
 
 
-def _without(model: QuadraticModel, place: int) -> tuple[QuadraticModel, Array, float]:
-    """Return the model of the other parameters, their slopes by one, and its curvature so."""
-    others = np.arange(len(model.held)) != place
+def _held(
+    maximizer: LikelihoodMaximizer, model: QuadraticModel | None, place: int
+) -> tuple[QuadraticModel | None, Array, float]:
+    """Return the model without a parameter, slopes of all others by it, and its curvature so."""
+    direction, free = np.zeros_like(maximizer.start), maximizer.free()
+    if model is None or not free[place]:
+        return model, direction, 0.0
+    others = np.flatnonzero(free) != place
     rest = QuadraticModel(model.hessian[np.ix_(others, others)], model.held[others])
     across = model.hessian[others, place]
-    slope = -np.linalg.solve(rest.hessian, across)
-    return rest, slope, float(model.hessian[place, place] + across @ slope)
+    direction[maximizer.free(place)] = slope = -np.linalg.solve(rest.hessian, across)
+    return rest, direction, float(model.hessian[place, place] + across @ slope)
 
 
 def _height(optimum: Optimum) -> float:
@@ -457,26 +460,20 @@ class _ProfileSearch:
     on_point: Callable[[], None]
 
     @cached_property
-    def others(self) -> tuple[QuadraticModel, Array, float] | None:
+    def others(self) -> tuple[QuadraticModel | None, Array, float]:
         """Model of the other parameters, their slopes by log ρ, and its curvature with these."""
-        if self.model is None:
-            return None
-        rest, slope, curvature = _without(self.model, RATE)
-        direction = np.zeros_like(self.best.theta)
-        direction[self.maximizer.free(RATE)] = slope
-        return rest, direction, curvature
+        return _held(self.maximizer, self.model, RATE)
 
     def at(self, log_rate: float) -> Optimum:
         """Return the point of the profile at a rate."""
         if log_rate not in self.points:
             self.on_point()
             near = min(self.points, key=lambda known: abs(known - log_rate))
-            start = at_rate(self.points[near].theta, log_rate)
-            if self.others is None:
+            rest, direction, _ = self.others
+            start = at_rate(self.points[near].theta, log_rate) + direction * (log_rate - near)
+            if rest is None:
                 found = self.maximizer.explore(start, RATE)
             else:
-                rest, direction, _ = self.others
-                start += direction * (log_rate - near)
                 found, _ = self.maximizer.refine(start, RATE, model=rest, close=PROFILE)
             self.points[log_rate] = found
         return self.points[log_rate]
@@ -502,9 +499,7 @@ class _ProfileSearch:
         # If the maximum is at a limit, the interval may end between the bounds and that limit.
         while inner != best.log_rate and excess(inner) >= 0:
             inner += min(1.0, max(-1.0, best.log_rate - inner))
-        step = FIRST_STEP
-        if self.others is not None:
-            step = min(step, depth / math.sqrt(self.others[2]))
+        step = min(FIRST_STEP, depth / math.sqrt(self.others[2] or 1e-9))
         outer = inner + outwards * step
         while excess(outer) < 0:
             step *= 1.5
