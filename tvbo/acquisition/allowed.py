@@ -13,7 +13,7 @@ import torch
 from botorch.acquisition import AcquisitionFunction
 from botorch.acquisition.multi_objective import qLogNoisyExpectedHypervolumeImprovement
 from botorch.models.model import Model
-from botorch.utils.probability.utils import log_ndtr, log_prob_normal_in
+from botorch.utils.probability.utils import log_prob_normal_in
 from scipy.special import expit
 from torch import Tensor
 from torch.nn.functional import softplus
@@ -23,13 +23,16 @@ from tvbo.acquisition.goals import Goals
 from tvbo.acquisition.success import SuccessModel
 from tvbo.acquisition.ucb import Acquisition, KnownValues
 from tvbo.models.closed_form import Array
-from tvbo.models.scale import StandardizedModel, marginals
+from tvbo.models.scale import StandardizedModel, marginals, standardized
 from tvbo.optim.maximize import ClosedFormAcquisition
 from tvbo.randomness import default_generator
 from tvbo.spaces import AskContext
 
 LEAST_DEVIATION = 1e-9
 """Least standard deviation for a probability, as a share of the size of mean and limit."""
+
+UNLIMITED = 1e9
+"""Limit of standardized outcomes where there is none."""
 
 PENALTY = 100.0
 """What a shortfall of 1 in log probability costs, in ranges of the acquisition function."""
@@ -99,13 +102,9 @@ class Outlook:
             size = max(abs(limit) for limit in (low, high) if math.isfinite(limit))
             least = LEAST_DEVIATION * (mean.detach().abs() + size)
             deviation = torch.maximum(variance.sqrt(), least)
-            a, b = (low - mean) / deviation, (high - mean) / deviation
-            if math.isinf(low):
-                total = total + log_ndtr(b)
-            elif math.isinf(high):
-                total = total + log_ndtr(-a)
-            else:
-                total = total + log_prob_normal_in(a, b)
+            # Infinite limits would have no gradients.
+            a, b = max(low, -UNLIMITED) - mean, min(high, UNLIMITED) - mean
+            total = total + log_prob_normal_in(a / deviation, b / deviation)
         return total
 
     def log_success(self, rows: Tensor) -> Tensor:
@@ -238,23 +237,25 @@ def acquisition_of(
         acquisition: Builds the acquisition function. Of several objectives, noisy expected
             hypervolume improvement takes the place of one that is not of BoTorch.
         outlook: Models and goals.
-        ask_context: The present, with standardized observations.
+        ask_context: The present, with observations in the user's units.
     """
-    models, goals = outlook.models, outlook.goals
-    if len(ask_context.observations) > 0 and not outlook.is_certain:
+    models, goals, is_certain = outlook.models, outlook.goals, outlook.is_certain
+    observations = standardized(ask_context.observations, outlook.outcomes[0].transform)
+    if len(observations) > 0 and not is_certain:
         rows = ask_context.rows_observed()
         with torch.no_grad():
             probability = outlook.log_constraints(rows) + outlook.log_success(rows)
         enough = min(math.log(0.5), probability.max().item())
-        observations = ask_context.observations[probability >= enough]
-        ask_context = replace(ask_context, observations=observations)
-    if goals.num_objectives == 1:
+        observations = observations[probability >= enough]
+    ask_context = replace(ask_context, observations=observations)
+    objectives = models[: len(goals.thresholds)]
+    if len(objectives) == 1:
         acq_function = acquisition(models[0], ask_context)
     else:
         if not isinstance(acquisition, AtPresent):
             acquisition = AtPresent(
                 partial(qLogNoisyExpectedHypervolumeImprovement, prune_baseline=True)
             )
-        objectives, sought = models[: goals.num_objectives], outlook.standardized_goals
-        acq_function = acquisition.of_objectives(objectives, sought, ask_context)
-    return allowed(acq_function, outlook, ask_context)
+        thresholds = outlook.standardized_goals.thresholds
+        acq_function = acquisition.of_objectives(objectives, thresholds, ask_context)
+    return acq_function if is_certain else allowed(acq_function, outlook, ask_context)

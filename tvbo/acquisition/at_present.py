@@ -22,7 +22,6 @@ from botorch.utils.multi_objective.hypervolume import infer_reference_point
 from botorch.utils.multi_objective.pareto import is_non_dominated
 from torch import Generator, Size, Tensor
 
-from tvbo.acquisition.goals import Goals
 from tvbo.acquisition.improvement import BestMean
 from tvbo.acquisition.ucb import Acquisition
 from tvbo.models.scale import marginals
@@ -78,38 +77,33 @@ class AtPresent:
 
     def __call__(self, model: Model, ask_context: AskContext) -> AcquisitionFunction:
         """Return the acquisition function for this round."""
-        return self._made([model], ask_context)
+        return self.of_objectives([model], (), ask_context)
 
     def of_objectives(
-        self, models: Sequence[Model], goals: Goals, ask_context: AskContext
+        self,
+        models: Sequence[Model],
+        thresholds: Sequence[float | None],
+        ask_context: AskContext,
     ) -> AcquisitionFunction:
-        """Return the acquisition function for this round, of several objectives.
+        """Return the acquisition function for this round, of one objective or several.
 
-        Filled in as well is ``ref_point``: the thresholds of the goals or, where there are none,
-        what BoTorch infers of the posterior means of the observed actions at the present.
+        Of several, what is filled in as well is ``ref_point``: the thresholds or, where there are
+        none, what BoTorch infers of the posterior means of the observed actions at the present.
 
         Args:
             models: The model of each objective, standardized.
-            goals: The objectives, standardized; constraints are not looked at.
+            thresholds: The worst value of interest of each, standardized; None where it is
+                inferred. None at all are given of one objective.
             ask_context: The present.
 
         Raises:
             UnsupportedError: if the class is not made for several objectives.
         """
-        if "ref_point" not in signature(self.make).parameters:
+        if thresholds and "ref_point" not in signature(self.make).parameters:
             raise UnsupportedError(
                 "Expected an acquisition function of several objectives, such as "
                 f"qLogNoisyExpectedHypervolumeImprovement. Got {self.make}."
             )
-        return self._made(models, ask_context, goals.thresholds)
-
-    def _made(
-        self,
-        models: Sequence[Model],
-        ask_context: AskContext,
-        thresholds: Sequence[float | None] = (),
-    ) -> AcquisitionFunction:
-        """Return the acquisition function of objectives, with what the caller did not give."""
         generator, wanted = default_generator(ask_context.generator), self._wanted
         filled: dict[str, Any] = {}
         if "best_f" in wanted:
