@@ -193,15 +193,6 @@ def test_a_run_goes_on_alike_after_failures_and_penalties(space, tmp_path):
         torch.testing.assert_close(again.ask().X, same.ask().X, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize(("spread", "is_said"), [(0.02, True), (0.2, False)])
-def test_failures_in_a_row_that_are_alike_are_said(spread, is_said, caplog):
-    optimizer = recipes.random_search(bounds=[(0.0, 1.0)])
-    for i in range(5):
-        optimizer.fail(optimizer.attach([0.1 + i * spread], t=1.0), "tripped")
-    said = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert ["constraints=" in record.getMessage() for record in said] == [True] * is_said
-
-
 @pytest.mark.parametrize("minimize", [False, True])
 @pytest.mark.parametrize("space", ["box", "grid"])
 def test_the_size_of_a_penalty_does_not_matter(space, minimize, caplog):

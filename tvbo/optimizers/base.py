@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
@@ -46,9 +45,6 @@ logger = logging.getLogger("tvbo.optimizers")
 
 MAX_TEXT_LENGTH = 10_000
 """Characters of a reason or a key that are kept."""
-
-FAILURES_IN_A_ROW = 5
-"""Number of failures in a row after which it is said that they are alike, if they are."""
 
 
 class OptimizerOptions(TypedDict, total=False):
@@ -94,6 +90,7 @@ class Optimizer(ABC):
         seed: Seed of every random choice; it may be set before the first ask.
         labels: Names of parameters and outcomes, and the unit of time.
         trial_log: How many trials ended and how, and why the newest of them were lost.
+        num_trials: Number of trials so far, skipped and attached ones included.
 
     Raises:
         BotorchTensorDimensionError: if ``layout`` does not fit the search space or the contexts.
@@ -144,7 +141,7 @@ class Optimizer(ABC):
         self.duration = self._span_of(duration)
         self.trial_log = TrialLog()
         self._open: dict[int, Trial] = {}
-        self._num_trials = 0
+        self.num_trials = 0
         self._num_asked = 0
         # Numbers of the trials asked with a key of the caller's, or those that were skipped.
         self._by_key: dict[str, int | Trial] = {}
@@ -152,8 +149,6 @@ class Optimizer(ABC):
         self._newest_opened: Trial | None = None
         # Time and number of the newest trial whose outcome was observed.
         self._newest_observed: tuple[float, int] = (-math.inf, 0)
-        # Actions of the newest trials, as long as all fail.
-        self._failing: deque[Tensor] = deque(maxlen=FAILURES_IN_A_ROW)
         self._lock = RLock()
 
     def __repr__(self) -> str:
@@ -176,11 +171,6 @@ class Optimizer(ABC):
     def open_trials(self) -> tuple[Trial, ...]:
         """Trials that have no outcome yet, and did not fail or expire; oldest first."""
         return tuple(self._open.values())
-
-    @property
-    def num_trials(self) -> int:
-        """Number of trials so far, skipped and attached ones included."""
-        return self._num_trials
 
     @property
     def model_size(self) -> int:
@@ -290,8 +280,8 @@ class Optimizer(ABC):
                     for x in X.split(1):
                         given: Any = {"labels": self.labels, "key": key, "asked": now}
                         given["choice"] = _place(x, among)
-                        self._num_trials, self._num_asked = self._num_trials + 1, round_number
-                        event = self._ask_event(Trial(self._num_trials, x, end, here, **given))
+                        self.num_trials, self._num_asked = self.num_trials + 1, round_number
+                        event = self._ask_event(Trial(self.num_trials, x, end, here, **given))
                         trials.append(self._open_asked(event, predicted, began))
             except BaseException:
                 # The caller never gets these trials of a batch. A record never has them either.
@@ -345,7 +335,7 @@ class Optimizer(ABC):
         def choose() -> None:
             ahead._start_ask()
             X = ahead._choose(space, 1, end, here)
-            trial = Trial(ahead._num_trials + 1, X, end, here, labels=ahead.labels)
+            trial = Trial(ahead.num_trials + 1, X, end, here, labels=ahead.labels)
             predicted = ahead._predicted(trial)
             self._prepared = (end, until, moment), ahead, (X, predicted)
 
@@ -354,7 +344,7 @@ class Optimizer(ABC):
     def _moment(self, context: Tensor | None) -> object:
         """Return what an ask depends on beside the time: what has happened, and the context."""
         log, here = self.trial_log, None if context is None else tuple(context.tolist())
-        return self.seed, self._num_trials, log.num_told, log.num_failed, log.num_expired, here
+        return self.seed, self.num_trials, log.num_told, log.num_failed, log.num_expired, here
 
     def _take_prepared(
         self, t: float, context: Tensor | None
@@ -388,7 +378,7 @@ class Optimizer(ABC):
                 an outcome seen in no known context cannot be compared with others.
         """
         with self._change("attach"):
-            trial = self._read_trial(self._num_trials + 1, X, t, context)
+            trial = self._read_trial(self.num_trials + 1, X, t, context)
             self._attach(trial)
             return trial
 
@@ -428,7 +418,7 @@ class Optimizer(ABC):
                 table.index, X, contexts, *cells, strict=True
             ):
                 with _in_row(label):
-                    number = self._num_trials + len(rows) + 1
+                    number = self.num_trials + len(rows) + 1
                     trial = self._read_trial(number, x, time, context)
                     self._check_outcome(trial, self._observation(trial, Y, Yvar))
                 rows.append((trial, Y, Yvar))
@@ -473,7 +463,6 @@ class Optimizer(ABC):
             t = trial.t if measured is None else measured
             self._newest_observed = max(self._newest_observed, (t, trial.id))
             self.trial_log.num_told += 1
-            self._failing.clear()
             self._add(Event("tell", trial, measured=measured, Y=values, Yvar=noise))
 
     def tell_frame(
@@ -532,8 +521,7 @@ class Optimizer(ABC):
         """Record that a trial has no outcome: a crash, an invalid value, a patient lost.
 
         A rule with a GP learns from it where others would probably fail (:class:`GPOptimizer`). Its
-        time no longer counts as the present. Hyperparameters are learned without it. Five failures
-        in a row within a tenth of the space are logged as a warning.
+        time no longer counts as the present. Hyperparameters are learned without it.
 
         Args:
             trial: The trial or its id.
@@ -544,7 +532,7 @@ class Optimizer(ABC):
             TypeError: if the reason is not a string.
         """
         with self._change("fail"):
-            self._warn_of_failures(self._lose(trial, "fail", "failed", reason))
+            self._lose(trial, "fail", "failed", reason)
 
     def expire(self, trial: Trial | int, reason: str = "past its deadline") -> None:
         """Stop waiting for the outcome of a trial; a late one can be added with :meth:`attach`.
@@ -725,7 +713,7 @@ class Optimizer(ABC):
 
     def _next_generator(self) -> Generator:
         """Return a generator as the next ask has it."""
-        return generator_of(self.seed, self._num_trials + 1)
+        return generator_of(self.seed, self.num_trials + 1)
 
     def _start_ask(self) -> None:
         """Begin the ask for the next trial, before its action is chosen."""
@@ -752,7 +740,7 @@ class Optimizer(ABC):
         vars(self).update(blank.__getstate__())
         self._load(trials, state)
         told = [each for each in trials if each.state == "told"]
-        self._num_trials = len(trials)
+        self.num_trials = len(trials)
         self._num_asked = max((each.round or 0 for each in trials), default=0)
         self._open = {each.id: self._recorded(each) for each in trials if each.state == "open"}
         tried = (each for each in reversed(trials) if each.state != "skipped")
@@ -765,15 +753,12 @@ class Optimizer(ABC):
         self._newest_observed = max(
             ((each.observed_at, each.id) for each in told), default=self._newest_observed
         )
-        newest = max((each.ended or 0 for each in told), default=0)
         self.trial_log.num_told = len(told)
         # Of the others only the number is of interest.
         for each, ends in in_order([each for each in trials if not (each.Y and each.informative)]):
             trial = self._recorded(each)
             if ends and (each.state == "failed" or each.state == "expired"):
                 self.trial_log.add(trial, each.state, each.reason)
-                if each.state == "failed" and (each.ended or 0) > newest:
-                    self._failing.append(trial.X)
             elif not ends and not each.informative:
                 ending: Ending = "skipped" if each.state == "skipped" else "discarded"
                 self.trial_log.add(trial, ending, each.rejection)
@@ -790,7 +775,7 @@ class Optimizer(ABC):
                 if each.round is not None:
                     self._start_ask()
                     self._num_asked = each.round
-                self._num_trials = each.id
+                self.num_trials = each.id
                 if each.state != "skipped":
                     self._open_trial(self._recorded(each))
                 continue
@@ -837,7 +822,7 @@ class Optimizer(ABC):
 
     def _attach(self, trial: Trial) -> None:
         """Open a trial of the caller's."""
-        self._num_trials += 1
+        self.num_trials += 1
         self._open_trial(trial)
         self._add(Event("attach", trial))
 
@@ -849,16 +834,13 @@ class Optimizer(ABC):
             self.tell(trial, Y, Yvar)
         return len(rows)
 
-    def _lose(self, trial: Trial | int, call: Kind, ending: Ending, reason: str) -> Trial:
-        """Close a trial that has no outcome, and return it."""
+    def _lose(self, trial: Trial | int, call: Kind, ending: Ending, reason: str) -> None:
+        """Close a trial that has no outcome."""
         trial, reason = self._find(trial), _as_text(reason)
         del self._open[trial.id]
         self._forget(trial)
         self.trial_log.add(trial, ending, reason)
-        if ending == "failed":
-            self._failing.append(trial.X)
         self._add(Event(call, trial, reason=reason))
-        return trial
 
     def _find(self, trial: Trial | int) -> Trial:
         """Return the open trial that a trial or its id stands for.
@@ -886,20 +868,6 @@ class Optimizer(ABC):
                 f"{trial}; here it is {own}."
             )
         return own
-
-    def _warn_of_failures(self, trial: Trial) -> None:
-        """Log a warning after some failures in a row, of actions that are alike."""
-        X, bounds = torch.cat([*self._failing]), self.search_space.bounds
-        width = X.amax(dim=0) - X.amin(dim=0)
-        if len(X) == FAILURES_IN_A_ROW and bool((width <= 0.1 * (bounds[1] - bounds[0])).all()):
-            self._failing.clear()
-            logger.warning(
-                "The last %d trials failed, within a tenth of the space, the newest %s. Where an "
-                "outcome that is measured tells what will fail, give it with constraints=, else "
-                "leave such actions out of the space.",
-                FAILURES_IN_A_ROW,
-                trial,
-            )
 
     def _asked_with(
         self, key: str, context: Context | None, choices: Tensor | None
@@ -970,7 +938,7 @@ class Optimizer(ABC):
     @property
     def _present(self) -> tuple[float, int]:
         """Time and number of the newest trial that has an outcome, or was asked for and is open."""
-        asked = [(each.asked, each.id) for each in self.open_trials if each.asked is not None]
+        asked = [(each.asked, each.id) for each in self._open.values() if each.asked is not None]
         return max([self._newest_observed, *asked])
 
     def _time_of(self, t: Any) -> float:
@@ -1075,23 +1043,19 @@ class Optimizer(ABC):
                     yield
             finally:
                 self._events = None
-            self._announce(*events)
+            for event in events:
+                if logger.isEnabledFor(logging.INFO):
+                    logger.info("%s", event)
+                for listener in self._listeners:
+                    try:
+                        event.notify(listener.get(event.kind))
+                    except Exception:  # Any error: the change has been made.
+                        logger.exception("A listener failed. The change stands: %s", event)
 
     def _add(self, *events: Event) -> None:
         """Add events to the change under way."""
         assert self._events is not None
         self._events += events
-
-    def _announce(self, *events: Event) -> None:
-        """Log events that have taken effect, and call the listeners."""
-        for event in events:
-            if logger.isEnabledFor(logging.INFO):
-                logger.info("%s", event)
-            for listener in self._listeners:
-                try:
-                    event.notify(listener.get(event.kind))
-                except Exception:  # Any error: the change has been made.
-                    logger.exception("A listener failed. The change stands: %s", event)
 
 
 def _place(X: Tensor, choices: Tensor | None) -> int | None:
@@ -1119,7 +1083,6 @@ def _in_row(label: Any) -> Iterator[None]:
     """Name the row in errors about what it holds."""
     try:
         yield
-    except (TrialError, InputDataError) as error:
-        raise type(error)(f"{error} In row {label!r} of the table; nothing changed.") from error
-    except (TypeError, ValueError) as error:
-        raise InputDataError(f"{error} In row {label!r} of the table; nothing changed.") from error
+    except (InputDataError, TypeError, ValueError) as error:
+        kind = TrialError if isinstance(error, TrialError) else InputDataError
+        raise kind(f"{error} In row {label!r} of the table; nothing changed.") from error

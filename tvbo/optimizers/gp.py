@@ -20,7 +20,6 @@ from tvbo.fit.drift import describe_form, half_life
 from tvbo.fit.drift_estimate import DriftEstimate, estimate_drift
 from tvbo.fit.hyperparameters import read_hyperparameters
 from tvbo.fit.model_fitter import RefitNever
-from tvbo.models.scale import standardized
 from tvbo.optim.maximize import maximize
 from tvbo.optim.space_filling import space_filling_action
 from tvbo.optimizers.base import Optimizer, OptimizerOptions
@@ -394,13 +393,7 @@ class GPOptimizer(Optimizer):
                 each.condition(t, open_rows, self.pending, self.generator, sign)
             if start is not None:
                 return start
-            assert first.newest is not None
-            observations = standardized(ask_context.observations, first.newest.transform)
-            ask_context = replace(ask_context, observations=observations)
-            if len(self.outcome_models) > 1 or self.goals.limits or self._success is not None:
-                acq_function = acquisition_of(self.acquisition, self._outlook, ask_context)
-            else:
-                acq_function = self.acquisition(first.newest.model, ask_context)
+            acq_function = acquisition_of(self.acquisition, self._outlook, ask_context)
             joint = q if q > 1 and self._chooses_jointly else 1
             return maximize(acq_function, search_space, ask_context, self.generator, joint)
 
@@ -426,7 +419,7 @@ class GPOptimizer(Optimizer):
     def _ask_context(
         self, t: float, context: Tensor | None, search_space: SearchSpace, generator: Generator
     ) -> AskContext:
-        number, held = self._num_trials + 1, self.outcome_models[0].observations
+        number, held = self.num_trials + 1, self.outcome_models[0].observations
         return AskContext(number, t, context, self.layout, held, search_space, generator)
 
     def _success_at(self, t: float) -> SuccessModel | None:

@@ -463,10 +463,12 @@ class OutcomeModel:
         assert self._posterior is not None
         model: Any = self._posterior.model
         is_streaming = isinstance(model, StreamingGP)
+        if len(rows) == 0 and not (is_streaming and model.num_pending):
+            return self._posterior
         # As long as nothing is known of their noise, it is the least possible.
         known = (self.outcome_noise() or 0.0) / self._posterior.scale**2
         noise = torch.full_like(rows[:, :1], max(known, MIN_NOISE))
-        if is_streaming and not len(rows) == 0 == model.num_pending:
+        if is_streaming:
             if len(rows) > 0:
                 now = torch.cat([rows[:, -1], observations.X[:, -1]]).max()
                 is_near = now - rows[:, -1] < model.memory
