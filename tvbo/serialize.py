@@ -315,7 +315,7 @@ def option_to_data(value: Any) -> Any:
         return [option_to_data(each) for each in value]
     if isinstance(value, MODULES):
         try:
-            return {TAG: "Module", "value": kernel_to_data(value)}
+            return kernel_to_data(value)
         except SerializationError as error:
             return {TAG: "foreign", "value": shortened(error)}
     if isinstance(value, partial) and not value.args:
@@ -346,13 +346,13 @@ def option_from_data(data: Any) -> Any:
         return data
     if (kind := data.get(TAG)) is None:
         return {name: option_from_data(each) for name, each in data.items()}
+    if kind in {each.__name__ for each in ARGUMENTS}:
+        return kernel_from_data(data)
     match kind:
         case "float":
             return float(data["value"])
         case "Tensor":
             return torch.tensor(data["value"], dtype=torch.float64)
-        case "Module":
-            return kernel_from_data(data["value"])
         case "partial":
             function, arguments = map(option_from_data, (data["function"], data["arguments"]))
             return partial(function, **arguments)

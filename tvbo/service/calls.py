@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -192,11 +193,9 @@ def estimate(found: DriftEstimate) -> Values:
     """Return how fast an outcome drifts, as :func:`drift` does."""
     interval = found.half_life_interval
     return {
-        "form": found.form,
+        **asdict(found),
         "half_life": finite(found.half_life),
         "half_life_interval": None if interval is None else [finite(each) for each in interval],
-        "forgetting_rate": found.forgetting_rate,
-        "time_unit": found.time_unit,
     }
 
 

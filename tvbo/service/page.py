@@ -65,15 +65,11 @@ def run_page(name: str, rows: RunRows, optimizer: Optimizer, refresh: int = 0) -
         optimizer: The optimizer of the run; it is not modified.
         refresh: Seconds after which a browser asks for the page again; 0 for a file.
     """
-    values: dict[str, Any] = {"name": name, "rows": rows, "refresh": refresh, "sentences": ()}
+    values: dict[str, Any] = {"name": name, "rows": rows, "refresh": refresh, "best": None}
     values |= {"opened": _listed(rows, "open"), "lost": _listed(rows, "failed", "expired")}
-    values |= {
-        "optimizer": optimizer,
-        "best": None,
-        "has_model": isinstance(optimizer, GPOptimizer),
-    }
+    values |= {"sentences": (), "has_model": isinstance(optimizer, GPOptimizer)}
+    pictures: dict[str, list[Markup]] = {"slices": [], "calibration": []}
     drawn: dict[str, Any] = {"newest": NEWEST_DRAWN, "width": WIDTH}
-    slices = None
     if isinstance(optimizer, GPOptimizer) and rows.counts["told"] > 0:
         numbers = rows.trials[-1].context
         context = None if optimizer.contexts is None else torch.tensor(numbers)
@@ -87,9 +83,8 @@ def run_page(name: str, rows: RunRows, optimizer: Optimizer, refresh: int = 0) -
             "drift": calls.estimate(drift),
             "importance": slices.importance,
         }
-    pictures = {"history": [_svg(plot_history(rows, **drawn))] if rows.trials else []}
-    pictures["slices"] = [] if slices is None else list(_slices(slices))
-    pictures["calibration"] = []
+        pictures["slices"] += _slices(slices)
+    pictures["history"] = [_svg(plot_history(rows, **drawn))] if rows.trials else []
     try:
         diagnosis = diagnose(rows)
         values["sentences"] = diagnosis.sentences()

@@ -71,7 +71,8 @@ class Diagnosis:
 
         Each test of a finding errs in at most some 5 % of the runs of a right model.
         """
-        return self.findings + list(facts(self.trials, self.calibration, self.counts))
+        found = self.findings
+        return found + list(facts(self.trials, self.calibration, self.counts, bool(found)))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figures and sentences, in types of JSON; None for what is not finite."""

@@ -62,9 +62,9 @@ def findings(
 
 
 def facts(
-    trials: pd.DataFrame, calibration: Calibration, counts: Mapping[str, int]
+    trials: pd.DataFrame, calibration: Calibration, counts: Mapping[str, int], are_found: bool
 ) -> Iterator[str]:
-    """Yield what else the figures say, one sentence each."""
+    """Yield what else the figures say, one sentence each, if there are findings or none."""
     num_outcomes, num_independent = calibration.num_outcomes, calibration.num_independent
     low, high = calibration.coverage_interval
     if num_independent < FEWEST:
@@ -72,7 +72,7 @@ def facts(
             f"{num_independent} independent outcomes of the fitted model are too few to judge it: "
             f"{FEWEST} or more are."
         )
-    elif not any(findings(trials, calibration, counts)):
+    elif not are_found:
         yield f"Nothing stands out in {num_outcomes} outcomes."
     if num_outcomes > 0 and low <= BAND <= high:
         yield f"{_covers(calibration)}, as that of a right model may."
