@@ -271,7 +271,6 @@ def test_short_forms_of_parameters(short, full):
     [
         ("[0, 100]", (0.0, 100.0)),
         ("{ max = 100 }", (-math.inf, 100.0)),
-        ("{ upper = 100 }", (-math.inf, 100.0)),
         ("{ min = 0.0, max = 100 }", (0.0, 100.0)),
     ],
 )

@@ -27,7 +27,7 @@ time_zone = "UTC"
 [parameters]
 x = { type = "float", bounds = [0.0, 1.0] }
 [constraints]
-latency = { upper = 100.0 }
+latency = { max = 100.0 }
 """
 
 

@@ -16,7 +16,7 @@ from tvbo.storage import read_run
 
 BOX = '[parameters]\nx = { type = "float", bounds = [0.0, 1.0] }\n'
 CONTEXTS = BOX + '[contexts]\nload = { type = "float", bounds = [0.0, 5.0] }\n'
-SEVERAL = BOX + "[constraints]\nlatency = { upper = 100.0 }\n"
+SEVERAL = BOX + "[constraints]\nlatency = { max = 100.0 }\n"
 UNITS = 'time_unit = "1h"\ntime_zone = "UTC"\n'
 NOW = pd.Timestamp("2026-11-24 22:00", tz="UTC")
 

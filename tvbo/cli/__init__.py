@@ -28,7 +28,7 @@ COMMANDS = {
         "Say whether outcomes came as the model predicted them, and what it learned of the drift.",
     ),
     "report": (
-        "report:report",
+        "diagnose:report",
         "Save the page of a run: what is recommended, how fast it drifts, what matters, and why.",
     ),
     "serve": ("serve:serve", "Serve runs over HTTP: pages for people, calls as JSON for programs."),

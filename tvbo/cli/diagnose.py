@@ -1,4 +1,4 @@
-"""``tvbo diagnose``: whether the model of a recorded run is to be trusted."""
+"""``tvbo diagnose`` and ``report``: whether the model of a run is to be trusted, and its page."""
 
 from __future__ import annotations
 
@@ -7,9 +7,21 @@ from typing import Annotated
 
 import typer
 
-from tvbo.cli.app import Run, check_outputs, files_of, print_values, save_files, say, title_of
+from tvbo.cli.app import (
+    Run,
+    check_outputs,
+    files_of,
+    print_values,
+    save_files,
+    say,
+    title_of,
+)
+from tvbo.cli.options import Wait
 from tvbo.evaluation import Diagnosis, diagnose
+from tvbo.optimizers import Optimizer
 from tvbo.plotting import plot_diagnosis, save_figure
+from tvbo.service.page import run_page
+from tvbo.storage import read_run
 
 
 def run_diagnose(
@@ -53,3 +65,18 @@ def print_diagnosis(diagnosis: Diagnosis, name: str) -> None:
     print_values(f"Diagnosis of {name}", values | {"observations held": newest.model_size})
     for sentence in diagnosis.sentences():
         say(sentence)
+
+
+def report(
+    run: Run,
+    html: Annotated[Path, typer.Option("--html", help="File to write, FILE.html.")],
+    wait: Wait = 60.0,
+) -> None:
+    """Save the page of a run: what is recommended, how fast it drifts, what matters, and why.
+
+    The file needs no other, nor a network.
+    """
+    check_outputs({"--html": html}, files_of(run))
+    optimizer = Optimizer.open(run, read_only=True, wait=wait)
+    page = run_page(title_of(run), read_run(run, wait), optimizer)
+    save_files((html, lambda file: file.write_text(page, encoding="utf-8")))

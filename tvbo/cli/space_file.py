@@ -17,7 +17,6 @@ from tvbo.values import did_you_mean
 VERSION = 1
 """Version of the format."""
 
-LIMITS = {"lower": "lower", "upper": "upper", "min": "lower", "max": "upper"}
 OPTIONS = (
     *("minimize", "time_unit", "time_zone", "objectives", "min_feasibility"),
     *("forgetting_rate", "noise_variance", "beta", "initial"),
@@ -111,11 +110,8 @@ def _limits(name: str, entry: Any, where: str) -> Any:
             f"Expected limits of the constraint {name}, such as {{ max = 100.0 }} or [0.0, 100.0], "
             f"in {where}. Got {entry!r}."
         )
-    _check_names(entry, tuple(LIMITS), f"the constraint {name}, in {where}")
-    named = {LIMITS[each]: limit for each, limit in entry.items()}
-    if len(named) < len(entry):
-        raise SpaceError(f"Expected each limit of {name} once, in {where}. Got {entry!r}.")
-    return named.get("lower"), named.get("upper")
+    _check_names(entry, ("min", "max"), f"the constraint {name}, in {where}")
+    return entry.get("min"), entry.get("max")
 
 
 def _parameter(name: str, entry: Any, where: str) -> Any:
