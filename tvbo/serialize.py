@@ -14,42 +14,14 @@ from typing import Any, get_args, get_origin, get_type_hints
 import numpy as np
 import torch
 from botorch.models.kernels import CategoricalKernel
-from gpytorch.constraints import GreaterThan, Interval, LessThan, Positive
-from gpytorch.kernels import (
-    AdditiveKernel,
-    ConstantKernel,
-    Kernel,
-    LinearKernel,
-    MaternKernel,
-    PeriodicKernel,
-    PolynomialKernel,
-    ProductKernel,
-    RBFKernel,
-    RQKernel,
-    ScaleKernel,
-)
-from gpytorch.means import ConstantMean, Mean, ZeroMean
-from gpytorch.priors import (
-    GammaPrior,
-    HalfCauchyPrior,
-    HalfNormalPrior,
-    LogNormalPrior,
-    NormalPrior,
-    Prior,
-    UniformPrior,
-)
+from gpytorch import constraints, kernels, means, priors
+from gpytorch.constraints import Interval
+from gpytorch.kernels import Kernel
+from gpytorch.means import Mean
+from gpytorch.priors import Prior
 from gpytorch.utils.transforms import inv_sigmoid, inv_softplus
 
-from tvbo.kernels import (
-    ConstantTemporalKernel,
-    ContextActionKernel,
-    CovarianceMatrixKernel,
-    IdentityKernel,
-    SeasonalKernel,
-    TaskKernel,
-    TemporalDecayKernel,
-    TemporalMaternKernel,
-)
+from tvbo import kernels as own
 from tvbo.kernels.batch import ColumnKernel
 from tvbo.values import shortened
 
@@ -134,38 +106,38 @@ def _subclasses(kind: type) -> list[type]:
 MODULES = (Kernel, Mean, Prior, Interval)
 
 ARGUMENTS: dict[type, tuple[str, ...]] = {
-    AdditiveKernel: ("kernels",),
+    kernels.AdditiveKernel: ("kernels",),
     CategoricalKernel: ("ard_num_dims", "active_dims"),
     ColumnKernel: ("base_kernel", "columns"),
-    ConstantKernel: ("active_dims",),
-    ConstantTemporalKernel: (),
-    ContextActionKernel: ("action_kernel", "context_kernel", "structure"),
-    CovarianceMatrixKernel: ("covar_matrix", "active_dims"),
-    IdentityKernel: ("active_dims",),
-    LinearKernel: ("ard_num_dims", "active_dims"),
-    MaternKernel: ("nu", "ard_num_dims", "active_dims"),
-    PeriodicKernel: ("ard_num_dims", "active_dims"),
-    PolynomialKernel: ("power", "active_dims"),
-    ProductKernel: ("kernels",),
-    RBFKernel: ("ard_num_dims", "active_dims"),
-    RQKernel: ("ard_num_dims", "active_dims"),
-    ScaleKernel: ("base_kernel",),
-    SeasonalKernel: ("period", "num_harmonics"),
-    TaskKernel: ("num_tasks", "rank", "active_dims"),
-    TemporalDecayKernel: (),
-    TemporalMaternKernel: ("nu",),
-    ConstantMean: (),
-    ZeroMean: (),
-    GammaPrior: ("concentration", "rate"),
-    HalfCauchyPrior: ("scale",),
-    HalfNormalPrior: ("scale",),
-    LogNormalPrior: ("loc", "scale"),
-    NormalPrior: ("loc", "scale"),
-    UniformPrior: ("low", "high"),
-    GreaterThan: ("lower_bound", "transform"),
-    Interval: ("lower_bound", "upper_bound", "transform"),
-    LessThan: ("upper_bound", "transform"),
-    Positive: ("transform",),
+    kernels.ConstantKernel: ("active_dims",),
+    own.ConstantTemporalKernel: (),
+    own.ContextActionKernel: ("action_kernel", "context_kernel", "structure"),
+    own.CovarianceMatrixKernel: ("covar_matrix", "active_dims"),
+    own.IdentityKernel: ("active_dims",),
+    kernels.LinearKernel: ("ard_num_dims", "active_dims"),
+    kernels.MaternKernel: ("nu", "ard_num_dims", "active_dims"),
+    kernels.PeriodicKernel: ("ard_num_dims", "active_dims"),
+    kernels.PolynomialKernel: ("power", "active_dims"),
+    kernels.ProductKernel: ("kernels",),
+    kernels.RBFKernel: ("ard_num_dims", "active_dims"),
+    kernels.RQKernel: ("ard_num_dims", "active_dims"),
+    kernels.ScaleKernel: ("base_kernel",),
+    own.SeasonalKernel: ("period", "num_harmonics"),
+    own.TaskKernel: ("num_tasks", "rank", "active_dims"),
+    own.TemporalDecayKernel: (),
+    own.TemporalMaternKernel: ("nu",),
+    means.ConstantMean: (),
+    means.ZeroMean: (),
+    priors.GammaPrior: ("concentration", "rate"),
+    priors.HalfCauchyPrior: ("scale",),
+    priors.HalfNormalPrior: ("scale",),
+    priors.LogNormalPrior: ("loc", "scale"),
+    priors.NormalPrior: ("loc", "scale"),
+    priors.UniformPrior: ("low", "high"),
+    constraints.GreaterThan: ("lower_bound", "transform"),
+    constraints.Interval: ("lower_bound", "upper_bound", "transform"),
+    constraints.LessThan: ("upper_bound", "transform"),
+    constraints.Positive: ("transform",),
 }
 """What can be saved, and the arguments with which it is made again."""
 
