@@ -250,7 +250,12 @@ class PanelModel:
     def arms(self, belief: Belief) -> tuple[Array, Array]:
         """Return mean and variance of what drifts in each arm, both ``... x n``."""
         H = self.dynamics.observation
-        variances = np.einsum("ij,...jk,ik->...i", H, belief.covariance, H, optimize=True)
+        # An arm is the sum of a few states.
+        count = np.count_nonzero(H, axis=1).max()
+        states = np.argsort(H == 0, axis=1, kind="stable")[:, :count]
+        weights = np.take_along_axis(H, states, axis=1)
+        own = belief.covariance[..., states[:, :, None], states[:, None, :]]
+        variances = np.einsum("ij,...ijk,ik->...i", weights, own, weights)
         return belief.mean @ H.T, variances.clip(min=0.0)
 
     def update(
@@ -277,5 +282,7 @@ def advance(belief: Belief, A: Array, Q: Array) -> Belief:
     """Return beliefs after a transition A with innovations of covariance Q."""
     decay = np.diag(A)
     if np.array_equal(A, np.diag(decay)):
-        return Belief(belief.mean * decay, belief.covariance * np.outer(decay, decay) + Q)
+        covariance = belief.covariance * np.outer(decay, decay)
+        covariance += Q
+        return Belief(belief.mean * decay, covariance)
     return Belief(belief.mean @ A.T, A @ belief.covariance @ A.T + Q)
