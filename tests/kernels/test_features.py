@@ -19,7 +19,6 @@ from reference import matern, rbf
 from tvbo.kernels import (
     ConstantTemporalKernel,
     ContextActionKernel,
-    CovarianceMatrixKernel,
     IdentityKernel,
     SeasonalKernel,
     TaskKernel,
@@ -32,7 +31,6 @@ from tvbo.randomness import seeded
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
 
-COVAR = torch.tensor([[2.0, 0.7, -0.5], [0.7, 1.0, 0.1], [-0.5, 0.1, 0.6]], dtype=torch.float64)
 DECAY, SMOOTH = TemporalDecayKernel, TemporalMaternKernel
 ARD = torch.tensor([[0.4, 0.9]], dtype=torch.float64)
 
@@ -44,12 +42,10 @@ def scaled(kernel, variance):
 
 
 def context_action(structure):
-    return ContextActionKernel(
-        rbf(0.5), CovarianceMatrixKernel(COVAR), structure, [0, 1], [2]
-    ).double()
+    return ContextActionKernel(rbf(0.5), matern(0.8), structure, [0, 1], [2]).double()
 
 
-# Over rows [two numbers | index of three | time].
+# Over rows [two numbers | context | time].
 KERNELS = {
     "decay": lambda: DECAY(active_dims=[3]),
     "Matern-3/2 in time": lambda: SMOOTH(1.5, active_dims=[3]),
@@ -64,15 +60,12 @@ KERNELS = {
     "columns of columns": lambda: ColumnKernel(rbf(0.5, active_dims=[1]), [2, 0]),
     "sum": lambda: AdditiveKernel(
         rbf(0.5, active_dims=[0]) * DECAY(active_dims=[3]),
-        CovarianceMatrixKernel(COVAR, active_dims=[2]),
+        matern(0.8, active_dims=[2]),
         scaled(SeasonalKernel(4.0, active_dims=[3]), 0.2),
     ),
     "sum in a product": lambda: ProductKernel(
         rbf(0.5, active_dims=[0]),
         AdditiveKernel(DECAY(active_dims=[3]), ConstantTemporalKernel(active_dims=[3])),
-    ),
-    "two matrices": lambda: ProductKernel(
-        CovarianceMatrixKernel(COVAR, active_dims=[2]), TaskKernel(3, 2, active_dims=[2])
     ),
     "action times context": lambda: context_action("product"),
     "action and context": lambda: context_action("additive"),
@@ -101,23 +94,6 @@ def test_their_mean_is_the_kernel(make, generator):
     error = products.mean(dim=0) - expected
     bound = 5 * products.std(dim=0) / math.sqrt(100) + 1e-9
     assert (error.abs() <= bound).all()
-
-
-@pytest.mark.parametrize(
-    "kernel",
-    [
-        CovarianceMatrixKernel(COVAR),
-        CovarianceMatrixKernel(COVAR[:, :1] @ COVAR[:1]),
-        TaskKernel(3, 2).double(),
-        ProductKernel(ConstantTemporalKernel(active_dims=[0]), CovarianceMatrixKernel(COVAR)),
-    ],
-    ids=["matrix", "singular", "learned", "times a constant"],
-)
-def test_those_of_a_matrix_are_exact(kernel, generator):
-    X = torch.arange(3.0).unsqueeze(-1)
-    with seeded(generator), torch.no_grad():
-        features = gen_kernel_features(kernel, num_inputs=1, num_outputs=14)(X)
-        torch.testing.assert_close(features @ features.mT, kernel(X).to_dense())
 
 
 def test_the_variance_is_exact(generator):
@@ -150,7 +126,9 @@ def test_a_rate_of_one_forgets_everything(generator):
     torch.testing.assert_close(features @ features.mT, expected, atol=0.1, rtol=0.0)
 
 
-@pytest.mark.parametrize("kernel", [LinearKernel(), IdentityKernel(), PeriodicKernel()])
+@pytest.mark.parametrize(
+    "kernel", [LinearKernel(), IdentityKernel(), PeriodicKernel(), TaskKernel(3)]
+)
 def test_kernels_without(kernel, generator):
     product = ProductKernel(TemporalDecayKernel(active_dims=[1]), kernel)
     assert not has_features(product)

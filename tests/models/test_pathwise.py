@@ -11,7 +11,6 @@ from scipy.stats import norm
 
 from tvbo import recipes
 from tvbo.kernels import (
-    CovarianceMatrixKernel,
     SeasonalKernel,
     TemporalDecayKernel,
     TemporalMaternKernel,
@@ -22,7 +21,6 @@ from tvbo.randomness import seeded
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
 
-COVAR = torch.tensor([[1.0, 0.7, -0.5], [0.7, 1.0, 0.1], [-0.5, 0.1, 0.8]], dtype=torch.float64)
 BOX = torch.tensor([[0.0, 0.0], [1.0, 2.0]], dtype=torch.float64)
 
 
@@ -82,7 +80,7 @@ MODELS = {
     ),
     "no drift": lambda: TimeVaryingGP(*make_data(), time_feature=None),
     "contexts": lambda: contextual("product", rbf(1.0)),
-    "contexts, both": lambda: contextual("both", CovarianceMatrixKernel(COVAR)),
+    "contexts, both": lambda: contextual("both", rbf(0.7)),
     "incremental": lambda: incremental(pending=0),
     "incremental, pending": lambda: incremental(pending=3),
     "dense, pending": lambda: loop(3, temporal_kernel=TemporalMaternKernel().double(), initial=0),

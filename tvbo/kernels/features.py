@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import partial, singledispatch
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from botorch.exceptions.errors import UnsupportedError
@@ -21,15 +21,12 @@ from botorch.sampling.pathwise.utils import (
     FeatureSelector,
     SineCosineTransform,
 )
-from gpytorch.kernels import AdditiveKernel, IndexKernel, Kernel, ProductKernel, ScaleKernel
-from linear_operator import to_dense
+from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel, ScaleKernel
 from torch import Tensor
 from torch.distributions import Gamma
-from torch.nn.functional import one_hot, pad
 
 from tvbo.kernels.batch import ColumnKernel
 from tvbo.kernels.context_action import ContextActionKernel
-from tvbo.kernels.finite import CovarianceMatrixKernel, index_column
 from tvbo.kernels.temporal import (
     ConstantTemporalKernel,
     SeasonalKernel,
@@ -42,51 +39,36 @@ FASTEST_DECAY = 1e6
 """Largest rate of decay that is drawn, per unit of time: with ε = 1 it would be infinite."""
 
 
-NULL = 1e-12
-"""Share of the largest eigenvalue of a covariance matrix below which others count as zero."""
-
-
 class Spectrum(NamedTuple):
     r"""``n`` draws whose average is a kernel of ``d`` columns, in expectation.
 
-    .. math:: k(x, x') = \mathbb{E} \frac1n \sum_{j=1}^n a_j(x)\, a_j(x') \cos(w_j^\top (x - x'))
+    .. math:: k(x, x') = \mathbb{E} \frac1n \sum_{j=1}^n a_j^2 \cos(w_j^\top (x - x'))
 
     Draws of two kernels make draws of their product, with :math:`w` added and :math:`a` multiplied;
     those of a sum are divided among its parts.
 
     Args:
         frequencies: :math:`w`, ``batch_shape x n x d``.
-        amplitudes: The constant factors of :math:`a`, ``batch_shape x n``.
-        tables: The factors of :math:`a` that depend on an index column: the column, and the
-            factors by index, ``batch_shape x num_indices x n``.
+        amplitudes: :math:`a`, ``batch_shape x n``.
     """
 
     frequencies: Tensor
     amplitudes: Tensor
-    tables: tuple[tuple[int, Tensor], ...] = ()
 
     def scaled(self, variance: Tensor) -> Spectrum:
         """Return draws of the kernel times a variance, ``batch_shape``."""
         return self._replace(amplitudes=self.amplitudes * variance.sqrt().unsqueeze(-1))
 
-    def within(self, columns: Sequence[int], d: int) -> Spectrum:
-        """Return draws of the same kernel over some of ``d`` columns."""
-        frequencies = self.frequencies.new_zeros(*self.frequencies.shape[:-1], d)
-        frequencies[..., columns] = self.frequencies
-        tables = tuple((columns[column], table) for column, table in self.tables)
-        return Spectrum(frequencies, self.amplitudes, tables)
-
 
 def product_of(factors: Sequence[Spectrum]) -> Spectrum:
     """Return draws of the product of kernels."""
-    frequencies, amplitudes, tables = factors[0]
+    frequencies, amplitudes = factors[0]
     for factor in factors[1:]:
         # Each is spread evenly over its spectrum; by its place a draw must tell nothing of another.
         order = torch.randperm(factor.frequencies.shape[-2])
         frequencies = frequencies + factor.frequencies[..., order, :]
         amplitudes = amplitudes * factor.amplitudes[..., order]
-        tables = tables + tuple((column, table[..., order]) for column, table in factor.tables)
-    return Spectrum(frequencies, amplitudes, tables)
+    return Spectrum(frequencies, amplitudes)
 
 
 def sum_of(parts: Sequence[Callable[[int], Spectrum]], n: int) -> Spectrum:
@@ -97,47 +79,11 @@ def sum_of(parts: Sequence[Callable[[int], Spectrum]], n: int) -> Spectrum:
     drawn = [part(count) for part, count in zip(parts, counts, strict=True)]
     batch = torch.broadcast_shapes(*(each.frequencies.shape[:-2] for each in drawn))
     frequencies = [each.frequencies.expand(*batch, -1, -1) for each in drawn]
-    amplitudes, tables, end = [], [], 0
-    for each, count in zip(drawn, counts, strict=True):
-        start, end = end, end + count
-        amplitudes.append((each.amplitudes * math.sqrt(n / count)).expand(*batch, -1))
-        # A factor of one for the draws of the other parts.
-        tables += [(i, pad(table, (start, n - end), value=1.0)) for i, table in each.tables]
-    return Spectrum(torch.cat(frequencies, dim=-2), torch.cat(amplitudes, dim=-1), tuple(tables))
-
-
-class SpectralFeatureMap(KernelFeatureMap):
-    r"""Features :math:`n^{-1/2} a_j(x) \sin(w_j^\top x)` and the same with cosines.
-
-    Args:
-        kernel: The kernel.
-        spectrum: ``n`` draws of it, over the columns that it sees.
-    """
-
-    def __init__(self, kernel: Kernel, spectrum: Spectrum):
-        # Without transforms, those that BoTorch chains to them would have nothing to follow.
-        active = kernel.active_dims
-        super().__init__(
-            kernel,
-            spectrum.frequencies,
-            input_transform=ChainedTransform() if active is None else FeatureSelector(active),
-            output_transform=ChainedTransform(),
-        )
-        self.spectrum = spectrum
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the features of rows ``... x q x d``, ``... x q x 2 n``."""
-        angles = super().forward(x)
-        amplitudes = self.spectrum.amplitudes.unsqueeze(-2) / math.sqrt(angles.shape[-1])
-        for column, table in self.spectrum.tables:
-            index = index_column(x[..., column : column + 1], table.shape[-2])
-            amplitudes = amplitudes * (one_hot(index, table.shape[-2]).to(table) @ table)
-        return torch.cat([amplitudes * angles.sin(), amplitudes * angles.cos()], dim=-1)
-
-    @property
-    def num_outputs(self) -> int:  # type: ignore[override]
-        """Number of features, ``2 n``."""
-        return 2 * int(self.weight.shape[-2])
+    amplitudes = [
+        (each.amplitudes * math.sqrt(n / count)).expand(*batch, -1)
+        for each, count in zip(drawn, counts, strict=True)
+    ]
+    return Spectrum(torch.cat(frequencies, dim=-2), torch.cat(amplitudes, dim=-1))
 
 
 def has_features(kernel: Kernel) -> bool:
@@ -155,8 +101,10 @@ def draw_spectrum(kernel: Kernel, n: int, d: int) -> Spectrum:
     """
     if kernel.active_dims is None:
         return _draw(kernel, n, d)
-    columns = kernel.active_dims.tolist()
-    return _draw(_without_selection(kernel), n, len(columns)).within(columns, d)
+    of_columns, amplitudes = _draw(_without_selection(kernel), n, len(kernel.active_dims))
+    frequencies = of_columns.new_zeros(*of_columns.shape[:-1], d)
+    frequencies[..., kernel.active_dims] = of_columns
+    return Spectrum(frequencies, amplitudes)
 
 
 @singledispatch
@@ -213,24 +161,6 @@ def _(kernel: ContextActionKernel, n: int, d: int) -> Spectrum:
     return sum_of([partial(scaled, factors=each, scale=scale) for each, scale in terms], n)
 
 
-@_draw.register(CovarianceMatrixKernel)
-@_draw.register(IndexKernel)
-def _(kernel: Any, n: int, d: int) -> Spectrum:
-    # Columns of a root of the matrix. Where there are at least as many draws as columns, their
-    # average is the matrix itself.
-    values, vectors = torch.linalg.eigh(to_dense(kernel.covar_matrix).detach())
-    kept = values > NULL * values.amax(dim=-1, keepdim=True)
-    kept = kept.reshape(-1, kept.shape[-1]).any(dim=0)
-    root = (vectors * values.clamp_min(0.0).sqrt().unsqueeze(-2))[..., kept]
-    rank = root.shape[-1]
-    place = torch.randperm(rank).repeat(-(-n // rank))[:n]
-    counts = torch.bincount(place, minlength=rank)
-    share = counts / n if n >= rank else torch.full((rank,), 1 / rank)
-    table = (root / share.to(root).sqrt())[..., place]
-    frequencies = root.new_zeros(*root.shape[:-2], n, d)
-    return Spectrum(frequencies, torch.ones_like(frequencies[..., 0]), ((0, table),))
-
-
 @_draw.register
 def _(kernel: TemporalDecayKernel, n: int, d: int) -> Spectrum:
     # The spectrum of exponential decay is that of Cauchy's distribution.
@@ -281,19 +211,20 @@ def _without_selection(kernel: Kernel) -> Kernel:
 
 
 @GenKernelFeatures.register(
-    (
-        ColumnKernel,
-        ContextActionKernel,
-        CovarianceMatrixKernel,
-        TemporalKernel,
-        IndexKernel,
-        ProductKernel,
-        AdditiveKernel,
-    )
+    (ColumnKernel, ContextActionKernel, TemporalKernel, ProductKernel, AdditiveKernel)
 )
-def _generate(kernel: Kernel, *, num_inputs: int, num_outputs: int) -> SpectralFeatureMap:
+def _generate(kernel: Kernel, *, num_inputs: int, num_outputs: int) -> KernelFeatureMap:
+    r"""Return features :math:`n^{-1/2} a_j \sin(w_j^\top x)`, and the same with cosines."""
     if num_outputs % 2:
         raise UnsupportedError(f"Expected an even number of features. Got {num_outputs}.")
-    d = num_inputs if kernel.active_dims is None else len(kernel.active_dims)
-    spectrum = _draw(_without_selection(kernel), num_outputs // 2, d)
-    return SpectralFeatureMap(kernel, spectrum)
+    active, n = kernel.active_dims, num_outputs // 2
+    d = num_inputs if active is None else len(active)
+    frequencies, amplitudes = _draw(_without_selection(kernel), n, d)
+    scale = torch.cat([amplitudes, amplitudes], dim=-1).unsqueeze(-2) / math.sqrt(n)
+    # Without a transform, those that BoTorch chains to it would have nothing to follow.
+    return KernelFeatureMap(
+        kernel,
+        frequencies,
+        input_transform=ChainedTransform() if active is None else FeatureSelector(active),
+        output_transform=SineCosineTransform(scale),
+    )
