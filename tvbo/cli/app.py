@@ -205,18 +205,25 @@ def check_outputs(
             exist = path.exists() and second.exists()
             same_name = os.path.realpath(path) == os.path.realpath(second)
             if same_name or (exist and path.samefile(second)):
-                also = "" if path == second else f", which is {second}"
-                raise OutputError(
-                    f"Expected another file for {option} than {other}. Got {path}{also}."
-                )
+                raise OutputError(f"Expected another file for {option} than {other}. Got {path}.")
         known.append((f"that for {option}", path))
-        _check_writable(option, path)
-    path = None if picture is None else outputs[picture]
-    if path is not None and path.suffix.lower() not in PICTURES:
-        raise OutputError(
-            f"Expected a picture for {picture} whose name ends in one of {', '.join(PICTURES)}. "
-            f"Got {path}."
-        )
+        if option == picture and path.suffix.lower() not in PICTURES:
+            raise OutputError(
+                f"Expected a picture for {picture} whose name ends in one of "
+                f"{', '.join(PICTURES)}. Got {path}."
+            )
+        if path.is_dir():
+            raise OutputError(f"Expected a file for {option}. Got {path}, which is a folder.")
+        partial, target = _partial(path)
+        try:
+            if partial != target:
+                partial.touch()
+                partial.unlink()
+        except OSError as error:
+            raise OutputError(
+                f"Expected a file in an existing folder for {option} that can be written. Got "
+                f"{path}: {error.strerror}."
+            ) from error
 
 
 @contextmanager
@@ -255,22 +262,6 @@ def _partial(path: Path) -> tuple[Path, Path]:
     # it may determine the format and the compression.
     target = Path(os.path.realpath(path))
     return target.with_name(f".{os.getpid()}-{target.name}"), target
-
-
-def _check_writable(option: str, path: Path) -> None:
-    if path.is_dir():
-        raise OutputError(f"Expected a file for {option}. Got {path}, which is a folder.")
-    partial, target = _partial(path)
-    if partial == target:
-        return
-    try:
-        partial.touch()
-        partial.unlink()
-    except OSError as error:
-        raise OutputError(
-            f"Expected a file in an existing folder for {option} that can be written. Got {path}: "
-            f"{error.strerror}."
-        ) from error
 
 
 def files_of(run: str) -> list[Path]:

@@ -627,7 +627,7 @@ class Optimizer(ABC):
     @property
     def recorded_at(self) -> str | None:
         """The file or URL of its record, closed or not; None if it has none."""
-        return None if self._record is None else self._record.url
+        return None if self._record is None else self._record.database.url
 
     def refresh(self) -> None:
         """Take in what other processes have changed, as every call does first."""

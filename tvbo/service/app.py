@@ -132,9 +132,8 @@ def make_app(runs: Mapping[str, ServedRun], token: str | None = None) -> FastAPI
     app.add_exception_handler(RequestValidationError, _answer_invalid)
     app.add_exception_handler(StarletteHTTPException, _answer_refusal)
 
-    for changes, group in ((True, CHANGES), (False, QUESTIONS)):
-        for function in group:
-            _add_call(app, find, function, changes)
+    for function in (*CHANGES, *QUESTIONS):
+        _add_call(app, find, function, function in CHANGES)
 
     @app.get("/runs/{run}/status", summary="Return how many trials there are, and what came of it.")
     def look(run: Name) -> calls.Values:

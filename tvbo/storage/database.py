@@ -35,6 +35,7 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, Operational
 from sqlalchemy.pool import NullPool
 
 from tvbo.recorded_trial import RecordedTrial, State
+from tvbo.terminal import visible
 
 VERSION = 4
 """Version of the tables."""
@@ -116,8 +117,7 @@ class StorageError(ValueError):
 
     def __init__(self, message: str):
         # It may cite a file that somebody has forged, or what a server says.
-        line = " ".join(message.split())
-        super().__init__("".join(c if c.isprintable() else ascii(c)[1:-1] for c in line))
+        super().__init__(visible(" ".join(message.split())))
 
 
 class RunBusyError(StorageError):

@@ -67,7 +67,6 @@ class DatabaseRecord:
 
     def __init__(self, database: Database, blank: Optimizer, changes: int, state: str):
         self.database = database
-        self.url = database.url
         self._blank = blank
         # None where the optimizer may differ from the rows.
         self._changes: int | None = changes
