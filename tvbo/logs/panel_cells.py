@@ -198,18 +198,6 @@ class Regressors:
         in_modes = coefficients @ torch.as_tensor(self.modes)
         return -0.5 * (torch.as_tensor(self.precisions).mT * in_modes.square()).sum()
 
-    def posterior_root(self, information: Tensor, directions: Tensor) -> Tensor:
-        """Return Cholesky factors of about the posterior precisions along some directions.
-
-        Args:
-            information: ``n x q x q``, what the panel says along each of them.
-            directions: ``n x n``, as columns.
-        """
-        shares = (directions.mT @ torch.as_tensor(self.modes)).square()
-        total = information + torch.diag_embed(shares @ torch.as_tensor(self.precisions))
-        root: Tensor = torch.linalg.cholesky(total)
-        return root
-
 
 def posterior_precision(information: Array, precisions: Array) -> Array:
     """Return the posterior precisions of the coefficients of each mode, ``n x q x q``."""

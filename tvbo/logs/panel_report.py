@@ -489,9 +489,7 @@ def messages_of(maximum: Maximum, cells: Cells, outliers: Sequence[Outlier]) -> 
         for bound, side in zip(bounds, ("lower", "upper"), strict=True):
             if math.isclose(maximum.theta[place], bound, abs_tol=1e-3):
                 messages.append(f"The noise variance is at its {side} bound.")
-        dynamics = maximum.form.dynamics(maximum.theta, 1.0, 1.0)
-        assert isinstance(dynamics, CommonDynamics)
-        longest = max(_correlation_time(kernel) for kernel in dynamics.kernels)
+        longest = max(map(_correlation_time, maximum.form.dynamics(maximum.theta).kernels))
         if cells.span < SHORT * longest:
             messages.append(
                 f"The panel is shorter than {SHORT:g} correlation times of its slowest component "

@@ -543,10 +543,11 @@ def maximize(
     values, columns = torch.as_tensor(cells.values), torch.as_tensor(regressors.columns)
     start, sizes = torch.as_tensor(coefficients), [len(theta), coefficients.size]
     directions, filtered = form.separated(theta)
-    information = white_products(filtered, regressors.columns)
-    root = regressors.posterior_root(torch.as_tensor(information), directions) / math.sqrt(
-        len(values)
-    )
+    # About the posterior precisions along the directions, of which steps are in units.
+    shares = (directions.mT @ torch.as_tensor(regressors.modes)).square()
+    prior = torch.diag_embed(shares @ torch.as_tensor(regressors.precisions))
+    information = torch.as_tensor(white_products(filtered, regressors.columns))
+    root = torch.linalg.cholesky(information + prior) / math.sqrt(len(values))
 
     def moved_by(steps: Tensor) -> Tensor:
         solved = torch.linalg.solve_triangular(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any
@@ -136,10 +136,9 @@ class PanelAlgorithm:
         """Make an algorithm with one mean, one covariance and one ε for all arms."""
         shared: dict[str, Any] = {"choices": _choices(values), "generator": generator}
         if self.drift is not None:
-            fit = self.drift
-            rate, length = fit.forgetting_rate, fit.block_length * fit.round_length
-            shared |= {"covar_module": fit.covar_module, "mean_module": fit.mean_module}
-            shared |= {"noise_variance": fit.noise_variance}
+            shared |= replace(self.drift, comparison=None).settings()
+            rate = shared.pop("forgetting_rate")
+            length = self.drift.block_length * self.drift.round_length
         else:
             exponential = {"temporal_kernel": "exponential", "season": None}
             panel = _panel_fit(values, times, **{"time_unit": self.time_unit, **exponential})
