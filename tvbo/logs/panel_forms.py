@@ -299,7 +299,8 @@ class CommonForm(Form):
         """Return kernels, and the covariance of each component."""
         logs, shares, noise, K = self.parts(torch.as_tensor(theta))
         for kernel, each in zip(self.kernels, logs, strict=True):
-            _set(kernel, each.numpy())
+            for name, log in zip(_names(kernel), each, strict=True):
+                setattr(kernel, name, _from_log(name, log))
         kernels = [in_unit_of_time(kernel, 1 / gap) for kernel in self.kernels]
         return CommonDynamics(
             noise.expand(len(K)) * scale,
@@ -476,18 +477,12 @@ def _names(kernel: TemporalKernel) -> list[str]:
 
 def _logs(kernel: TemporalKernel) -> Array:
     """Return the logarithms of the learned parameters: of ε that of ρ = -log(1 - ε)."""
-    return np.array([_to_log(name, getattr(kernel, name).item()) for name in _names(kernel)])
+    return np.array([_to_log(name, getattr(kernel, name)) for name in _names(kernel)])
 
 
 def _from_log(name: str, log: Tensor) -> Tensor:
     """Return a parameter by the logarithm that is searched."""
     return -torch.expm1(-log.exp()) if name == "forgetting_rate" else log.exp()
-
-
-def _set(kernel: TemporalKernel, logs: Array) -> None:
-    """Set the learned parameters of a kernel from their logarithms."""
-    for name, log in zip(_names(kernel), torch.as_tensor(logs), strict=True):
-        setattr(kernel, name, _from_log(name, log))
 
 
 class _InTime(torch.nn.Module):
@@ -528,14 +523,12 @@ def _bounds(kernel: TemporalKernel, span: float) -> list[tuple[float, float]]:
     for name in _names(kernel):
         low, high = (1 / span, 32.0) if name == "forgetting_rate" else (0.1, span)
         constraint = getattr(kernel, f"raw_{name}_constraint")
-        ends = constraint.lower_bound.item(), constraint.upper_bound.item()
+        ends = constraint.lower_bound.double(), constraint.upper_bound.double()
         least, most = (_to_log(name, end) for end in ends)
         bounds.append((max(math.log(low), least), min(math.log(high), most)))
     return bounds
 
 
-def _to_log(name: str, value: float) -> float:
+def _to_log(name: str, value: Tensor) -> float:
     """Return the logarithm that is searched; infinite at the ends of its range."""
-    if name == "forgetting_rate":
-        value = math.inf if value >= 1 else -math.log1p(-value)
-    return -math.inf if value <= 0 else math.log(value)
+    return (-torch.log1p(-value) if name == "forgetting_rate" else value).log().item()
