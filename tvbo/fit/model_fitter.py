@@ -165,8 +165,8 @@ class ModelFitter:
             (covar_module, action_kernel, context_kernel)
         )
         self.mean_module, self.likelihood = deepcopy((mean_module, likelihood))
-        self.forgetting_rate = forgetting_rate
-        self.drift = Drift(forgetting_rate, deepcopy(temporal_kernel))
+        self.forgetting_rate, temporal_kernel = deepcopy((forgetting_rate, temporal_kernel))
+        self.drift = Drift(forgetting_rate, temporal_kernel)
         if noise_variance is not None:
             noise_variance = as_number("noise_variance", noise_variance)
             check_positive(noise_variance=noise_variance)
