@@ -98,7 +98,8 @@ def measure(setting: Setting) -> dict:
         started = time.perf_counter()
         history = run_async(wait, optimizer, executor, num_trials=TRIALS, **given)
         elapsed = time.perf_counter() - started
-    ask, tell = history.ask_seconds, torch.tensor(tell_seconds, dtype=torch.float64)
+    ask = torch.tensor([r.ask_seconds for r in history.rounds], dtype=torch.float64)
+    tell = torch.tensor(tell_seconds, dtype=torch.float64)
     # On an idle machine that wakes every sleeper in time.
     ideal = TRIALS * setting.seconds / WORKERS
     return {
@@ -158,7 +159,7 @@ def measure_default(name: str) -> list[dict]:
                     "optimizer": optimizer_name,
                     "trials_per_second": DEFAULT_TRIALS / elapsed,
                     "cpu_ms": 1e3 * (time.process_time() - cpu_started) / DEFAULT_TRIALS,
-                    "ask_ms": 1e3 * history.ask_seconds.mean().item(),
+                    "ask_ms": 1e3 * history.to_frame().ask_seconds.mean(),
                 }
             )
     for each in records:

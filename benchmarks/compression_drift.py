@@ -104,11 +104,12 @@ def one_seed(seed: int) -> dict[str, dict[str, float]]:
             generator=torch.Generator().manual_seed(seed),
         )
         history = run(problem, optimizer, horizon=HORIZON, progress=False)
+        frame = history.to_frame()
         measured[name] = {
             "regret": history.regret.mean().item(),
             "size_at_end": optimizer.model_size,
-            "size_last_half": history.model_size[HORIZON // 2 :].double().mean().item(),
-            "evaluations_saved": 1 - history.evaluated.double().mean().item(),
+            "size_last_half": frame.model_size[HORIZON // 2 :].mean(),
+            "evaluations_saved": 1 - frame.evaluated.mean(),
             "seconds": history.seconds.sum().item(),
         }
     return measured

@@ -158,12 +158,14 @@ class Curves:
     @classmethod
     def of(cls, histories: list[History]) -> Curves:
         """Return the curves of several runs."""
-        return cls(
-            regret=torch.stack([h.regret for h in histories]),
-            model_order=torch.stack([h.model_size for h in histories]).to(torch.float64),
-            seconds=torch.stack([h.seconds + h.evaluation_seconds for h in histories]),
-            evaluated=torch.stack([h.evaluated for h in histories]).to(torch.float64),
-        )
+        frames = [history.to_frame() for history in histories]
+        columns = {
+            "regret": [frame.regret for frame in frames],
+            "model_order": [frame.model_size for frame in frames],
+            "seconds": [frame.seconds + frame.evaluation_seconds for frame in frames],
+            "evaluated": [frame.evaluated for frame in frames],
+        }
+        return cls(**{name: torch.tensor(rows).double() for name, rows in columns.items()})
 
 
 def play(

@@ -95,11 +95,11 @@ def test_predictions_are_those_of_the_formulas(options, delay, tmp_path):
         assert trials.noise_deviation.tolist() == pytest.approx([0.1] * 12)
         assert trials.lengthscale_action_0.tolist() == pytest.approx([0.3] * 12)
         assert trials.half_life.tolist() == pytest.approx([2 * math.log(2) / -math.log(0.95)] * 12)
-        assert trials.model_size.tolist() == history.model_size.tolist()
+        assert trials.model_size.tolist() == history.to_frame().model_size.tolist()
         # Those that came in time, and every third of those that came late.
         assert diagnosis.calibration.num_independent == (12 if delay == 0 else 4)
     assert (trials.ask_seconds > 0).all()
-    assert (trials.ask_seconds <= history.ask_seconds.numpy()).all()
+    assert (trials.ask_seconds <= history.to_frame().ask_seconds.to_numpy()).all()
 
 
 def test_learned_hyperparameters_are_those_of_each_ask(tmp_path):

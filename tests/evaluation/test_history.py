@@ -24,7 +24,7 @@ def history():
 
 def test_columns(history, tmp_path):
     assert history.counts == {"open": 1, "told": 1, "failed": 1, "expired": 1, "skipped": 1}
-    assert history.evaluation_seconds.tolist() == [2, 1, 4, 0, 0]
+    assert history.to_frame().evaluation_seconds.tolist() == [2, 1, 4, 0, 0]
     assert history.X.tolist() == [[0.5], [1.0], [1.5], [2.0], [2.5]]
     assert history.reward[0] == 7
     assert history.reward[1:].isnan().all()

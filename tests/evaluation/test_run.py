@@ -85,7 +85,7 @@ def test_a_function_is_run_like_the_problem_but_has_no_regret():
     ordinary = quiet(problem, make_optimizer(problem), 15, delay=delay)
     problem = make_problem()
     history = quiet(as_function(problem), make_optimizer(problem), 15, delay=delay)
-    for name in ("X", "t", "model_size"):
+    for name in ("X", "t"):
         assert torch.equal(getattr(history, name), getattr(ordinary, name))
     torch.testing.assert_close(history.reward, ordinary.reward, equal_nan=True, rtol=0, atol=0)
     for name in ("regret", "average_regret"):
@@ -198,7 +198,7 @@ def test_what_has_not_arrived_at_the_end_stays_open():
     problem = make_problem()
     optimizer = make_optimizer(problem)
     history = quiet(problem, optimizer, 10, delay=3.0)
-    assert history.model_size.tolist() == [0, 0, 0, 0, 1, 2, 3, 4, 5, 6]
+    assert history.to_frame().model_size.tolist() == [0, 0, 0, 0, 1, 2, 3, 4, 5, 6]
     assert [trial.id for trial in optimizer.open_trials] == [8, 9, 10]
     assert history.reward.isnan().tolist() == [False] * 7 + [True] * 3
     log = history.observations()
@@ -234,7 +234,7 @@ def test_regret_and_log_are_those_of_each_context(panel, declared, dtype):
     history = quiet(panel, optimizer, T, contexts=given)
     # As declared, where they were: a fit of the log then finds the same contexts.
     seen = DRAWN if declared else given.double()
-    assert torch.equal(history.contexts, seen)
+    assert torch.equal(torch.stack([r.context for r in history.rounds]), seen)
     log = history.observations()
     assert torch.equal(log.X, torch.cat([history.X, seen, history.t[:, None]], dim=-1))
     if declared:
@@ -325,19 +325,19 @@ def test_skipped_trials_are_scored_but_not_evaluated():
     optimizer, history = compressed(
         problem, "skip", delay=lambda trial: delayed.append(trial.id) or 0.0
     )
-    evaluated = history.evaluated
+    frame = history.to_frame()
+    evaluated = torch.tensor(frame.evaluated.tolist())
     assert 0 < evaluated.sum() < 25
     rows = torch.cat([history.X, history.t.unsqueeze(-1)], dim=-1)[evaluated]
     assert problem.evaluated == rows.tolist()
     assert delayed == [r.trial.id for r in history.rounds if not r.trial.skipped]
     assert torch.equal(history.reward.isnan(), ~evaluated)
-    assert torch.equal(history.evaluation_seconds > 0, evaluated)
+    assert (frame.evaluation_seconds > 0).tolist() == evaluated.tolist()
     # One of the two arms is 0.7 worse, whether it was tried or not.
     expected = torch.where(history.X[:, 0] == problem.choices[1, 0], 0.0, 0.7)
     torch.testing.assert_close(history.regret, expected.double(), rtol=0, atol=1e-6)
     assert optimizer.open_trials == ()
     assert optimizer.model_size == evaluated.sum() == len(history.observations())
-    frame = history.to_frame()
     assert frame["informative"].tolist() == frame["evaluated"].tolist() == evaluated.tolist()
     # No noise is drawn for what is skipped: so runs with and without skips compare.
     fresh = Counted()
@@ -349,7 +349,7 @@ def test_discarded_trials_are_evaluated_and_told():
     problem = Counted()
     optimizer, history = compressed(problem, "discard")
     assert len(problem.evaluated) == 25
-    assert history.evaluated.all()
+    assert history.to_frame().evaluated.all()
     assert history.reward.isfinite().all()
     kept = [r.trial.informative for r in history.rounds]
     assert history.to_frame()["informative"].tolist() == kept

@@ -96,7 +96,7 @@ def test_open_trials_come_first_and_count():
     with Threads(1) as executor:
         history = go(lambda trial: submitted.append(trial.id) or 1.0, optimizer, executor, 5, 1)
     assert submitted == [1, 3, 4, 5, 6]
-    assert history.ask_seconds[:2].tolist() == [0, 0]
+    assert [r.ask_seconds for r in history.rounds[:2]] == [0, 0]
     assert optimizer.open_trials == ()
 
 

@@ -71,7 +71,7 @@ def test_resetting_equals_the_papers_algorithm_within_each_block(problem):
     problem.noise_variance = 0.0
     optimizer = recipes.r_gp_ucb(every=10, choices=CHOICES, covar_module=rbf(), noise_variance=0.01)
     history = run(problem, optimizer, horizon=30, progress=False)
-    assert history.model_size.tolist() == [*range(10)] * 3
+    assert history.to_frame().model_size.tolist() == [*range(10)] * 3
     sequence = problem.search_space.index(history.X).tolist()
     assert sequence == paper_tv_gp_ucb(problem, sequence, 0.0, LogBeta(), every=10)
 

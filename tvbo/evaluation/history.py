@@ -176,12 +176,6 @@ class History:
         return _column(r.trial.t for r in self.rounds)
 
     @property
-    def contexts(self) -> Tensor | None:
-        """Contexts, ``n x c``; None where there are none."""
-        contexts = [r.context for r in self.rounds if r.context is not None]
-        return torch.stack(contexts) if contexts else None
-
-    @property
     def reward(self) -> Tensor:
         """Outcomes that were observed, ``n``; NaN where there is none."""
         return _column(r.reward for r in self.rounds)
@@ -229,29 +223,9 @@ class History:
         return not any(math.isnan(r.optimal_value) for r in self.rounds)
 
     @property
-    def ask_seconds(self) -> Tensor:
-        """Seconds that each ask took, ``n``."""
-        return _column(r.ask_seconds for r in self.rounds)
-
-    @property
     def seconds(self) -> Tensor:
         """Seconds spent in each round on the ask, and on closing trials since the one before."""
         return _column(r.seconds for r in self.rounds)
-
-    @property
-    def evaluation_seconds(self) -> Tensor:
-        """Seconds that each evaluation took, ``n``."""
-        return _column(r.evaluation_seconds for r in self.rounds)
-
-    @property
-    def evaluated(self) -> Tensor:
-        """Whether the action of each round was evaluated, not skipped, ``n``."""
-        return torch.tensor([not r.trial.skipped for r in self.rounds])
-
-    @property
-    def model_size(self) -> Tensor:
-        """Number of observations behind each choice, ``n``."""
-        return torch.tensor([r.model_size for r in self.rounds])
 
     def to_frame(self) -> pd.DataFrame:
         """Return a table with a row per round, value and regret included where they are known."""

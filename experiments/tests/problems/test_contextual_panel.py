@@ -105,7 +105,8 @@ def test_a_panel_is_run_with_and_without_its_context(days):
     for optimizer in (recipes.cgp_ucb(contexts=days.contexts, **shared), recipes.gp_ucb(**shared)):
         times = days.times.repeat_interleave(2).tolist()
         history = run(days, optimizer, horizon=24, times=times, progress=False)
-        assert torch.equal(history.contexts, time_of_day(torch.tensor(times)))
+        seen = torch.stack([r.context for r in history.rounds])
+        assert torch.equal(seen, time_of_day(torch.tensor(times)))
         best = days.values.amax(dim=1).repeat_interleave(2)
         torch.testing.assert_close(history.regret, best - history.reward)
 
