@@ -110,7 +110,8 @@ def recommend(
         InputDataError: if the time is before the last row, or as of :func:`fit_drift`.
     """
     log = DriftLog.from_rows(train_X, train_Y, train_Yvar, -1)
-    known = context or {}
+    known = list(context or {})
+    fixed = torch.tensor([*(context or {}).values()], dtype=torch.float64)
     last = log.times.max().item()
     t = last + fit.round_length if t is None else t
     if not (math.isfinite(t) and t >= last):
@@ -128,14 +129,12 @@ def recommend(
         return posterior.mean.flatten(), posterior.variance.flatten()
 
     def best_of(candidates: Tensor) -> Tensor:
-        for place, value in known.items():
-            candidates[:, place] = value
+        candidates[:, known] = fixed
         return candidates[int(argmax(moments(candidates, t)[0]))]
 
     generator = torch.Generator().manual_seed(seed)
     of_actions = log.actions.clone()
-    for place in known:
-        of_actions[:, place] = 0.0
+    of_actions[:, known] = 0.0
     choices = torch.unique(of_actions, dim=0)
     best = best_of(choices)
     if len(choices) > MAX_CHOICES:
