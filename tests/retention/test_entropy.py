@@ -114,11 +114,9 @@ def test_repeats_of_one_point_pass_as_often_as_noise_over_n_says():
 
 @pytest.mark.parametrize(("dim", "alpha"), [(1, 0.9), (2, 0.1), (3, None), (1, None)])
 def test_budget_of_the_theorems(dim, alpha):
-    policy = EntropyThreshold.for_horizon(1000, dim=dim, alpha=alpha, mode="discard")
     power = 1 / (2 * dim) if alpha is None else alpha
-    assert policy.budget == pytest.approx(0.5 * math.log(1 + 1000**-power), rel=1e-13)
-    assert policy.budget == compression_budget(horizon=1000, alpha=power, dim=dim)
-    assert policy.mode == "discard"
+    budget = compression_budget(horizon=1000, dim=dim, alpha=alpha)
+    assert budget == pytest.approx(0.5 * math.log(1 + 1000**-power), rel=1e-13)
 
 
 @pytest.mark.parametrize("bad", [-1e-9, -1.0, float("nan"), float("inf"), float("-inf")])
@@ -143,20 +141,15 @@ def test_bad_floor(bad):
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.1, 1.5, float("nan")])
 def test_alpha_outside_of_0_to_1_over_p(dim, share):
     with pytest.raises(ValueError):
-        EntropyThreshold.for_horizon(1000, dim=dim, alpha=share / dim)
+        compression_budget(horizon=1000, dim=dim, alpha=share / dim)
 
 
 @pytest.mark.parametrize("bad", [0, -5, 2.5])
 def test_bad_horizon(bad):
     with pytest.raises(ValueError):
-        EntropyThreshold.for_horizon(bad, dim=1)
+        compression_budget(horizon=bad, dim=1)
 
 
 def test_no_dimensions():
     with pytest.raises(ValueError):
-        EntropyThreshold.for_horizon(1000, dim=0)
-
-
-def test_unknown_mode_for_a_horizon():
-    with pytest.raises(ValueError):
-        EntropyThreshold.for_horizon(1000, dim=1, mode="keep")
+        compression_budget(horizon=1000, dim=0)

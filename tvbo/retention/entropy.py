@@ -68,38 +68,6 @@ class EntropyThreshold(Admission):
         if not isinstance(self.floor, int) or self.floor < 0:
             raise ValueError(f"Expected floor to be 0, 1, ... observations. Got {self.floor}.")
 
-    @classmethod
-    def for_horizon(
-        cls,
-        horizon: int,
-        *,
-        dim: int,
-        alpha: float | None = None,
-        mode: Mode = "skip",
-        floor: int = 0,
-    ) -> EntropyThreshold:
-        r"""Return a threshold with :math:`\epsilon = \tfrac{1}{2} \log(1 + T^{-\alpha})`.
-
-        With this budget the regret that compression adds is :math:`O(T^{1 - \alpha / 2})` up to
-        logarithms (Theorem 3.2). The model order of the paper, :math:`O(T^{\alpha p})` (Theorem
-        3.1), omits repeats; ``information_model_order_bound`` includes them.
-
-        Args:
-            horizon: T, in rounds.
-            dim: Dimension ``p`` of the actions.
-            alpha: In ``(0, 1/p)``; None takes ``1 / (2 p)``, with which both grow more slowly
-                than T.
-            mode: ``"skip"`` or ``"discard"``.
-            floor: While fewer observations than this are held, nothing is rejected.
-
-        Raises:
-            ValueError: if an argument is out of range.
-        """
-        check_count(dim=dim)
-        if alpha is None:
-            alpha = 1 / (2 * dim)
-        return cls(compression_budget(horizon=horizon, alpha=alpha, dim=dim), mode, floor)
-
     def admit(self, prediction: Prediction, num_held: int) -> Rejection | None:
         """Reject an outcome whose expected information gain is at most the budget."""
         gain = prediction.information_gain
@@ -111,15 +79,18 @@ class EntropyThreshold(Admission):
         )
 
 
-def compression_budget(*, horizon: int, alpha: float, dim: int) -> float:
+def compression_budget(*, horizon: int, dim: int, alpha: float | None = None) -> float:
     r"""Return :math:`\varepsilon = \tfrac12 \log(1 + T^{-\alpha})`, :math:`\alpha \in (0, 1/p)`.
 
-    The budget of Theorems 3.1 and 3.2, of sublinear regret and model order.
+    With this budget the regret that compression adds is :math:`O(T^{1 - \alpha / 2})` up to
+    logarithms (Theorem 3.2). The model order of the paper, :math:`O(T^{\alpha p})` (Theorem 3.1),
+    omits repeats; ``information_model_order_bound`` includes them.
 
     Args:
         horizon: T, in rounds.
-        alpha: α. The larger, the smaller are budget and regret, and the larger is the model.
         dim: Dimension ``p`` of the actions.
+        alpha: α. The larger, the smaller are budget and regret, and the larger is the model. None
+            is ``1 / (2 p)``, with which both grow more slowly than T.
 
     Returns:
         ε in nats.
@@ -128,6 +99,7 @@ def compression_budget(*, horizon: int, alpha: float, dim: int) -> float:
         ValueError: if ``alpha`` lies outside (0, 1/p), or another argument is out of range.
     """
     check_count(horizon=horizon, dim=dim)
+    alpha = 1 / (2 * dim) if alpha is None else alpha
     if not 0 < alpha < 1 / dim:
         raise ValueError(f"Expected alpha in (0, 1/p) = (0, {1 / dim:g}). Got {alpha}.")
     return 0.5 * math.log1p(horizon**-alpha)
