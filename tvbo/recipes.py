@@ -528,7 +528,7 @@ def bpe_delay(
         delta=delta,
         delay=delay,
         width=width,
-        minimize=_minimizes(options),
+        minimize=bool(Goals.of(minimize=options.get("minimize")).minimized),
         **_loop_options("bpe_delay", options, given),
     )
 
@@ -556,7 +556,7 @@ def random_search(
     return RandomSearch(
         make_search_space(options.get("bounds"), options.get("choices")),
         contexts=None if undeclared else make_search_space(context_bounds, contexts, "context"),
-        minimize=_minimizes(options),
+        minimize=bool(Goals.of(minimize=options.get("minimize")).minimized),
         **_loop_options("random_search", options, given),
     )
 
@@ -715,14 +715,6 @@ def _streamed_rows(
     if isinstance(contexts, FiniteSpace) and len(rows) * len(contexts.choices) <= MAX_PAIRS:
         return action_context_rows(rows, contexts.choices)
     return None
-
-
-def _minimizes(options: Mapping[str, Any]) -> bool:
-    """Return whether smaller values of the only outcome are better."""
-    minimize = options.get("minimize")
-    if not isinstance(minimize, bool | None):
-        raise ValueError(f"Expected minimize to be True or False. Got {minimize!r}.")
-    return minimize is True
 
 
 def _loop_options(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
-from botorch.utils.sampling import draw_sobol_samples
 from torch import Tensor
+from torch.quasirandom import SobolEngine
 
 from tvbo.spaces.search_space import MixedSpace, SearchSpace
 
@@ -47,9 +47,9 @@ def total_effects(
         parts = zip(spaces, unit.split(sizes, dim=-1), strict=True)
         return function(torch.cat([space.from_unit(part) for space, part in parts], dim=-1))
 
-    cube = torch.tensor([[0.0], [1.0]], dtype=torch.float64).expand(2, 2 * sum(sizes))
     number = 2 ** max(5, (NUM_ROWS // (len(names) + 1)).bit_length() - 1)
-    unit, others = draw_sobol_samples(cube, n=number, q=1, seed=seed).squeeze(1).chunk(2, dim=-1)
+    engine = SobolEngine(2 * sum(sizes), scramble=True, seed=seed)
+    unit, others = engine.draw(number, dtype=torch.float64).chunk(2, dim=-1)
     base = values(unit)
     variance = base.var().item()
     effects = {}

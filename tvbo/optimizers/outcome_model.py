@@ -343,14 +343,12 @@ class OutcomeModel:
                 observations were discarded for it.
             newest_told: The time of the newest outcome.
         """
-        discarded: list[tuple[float, Sequence[int]]] = []
-        for t, numbers in asks:
-            # As discard() does for an ask before those from which nothing was observed.
-            while discarded and discarded[-1][0] > t:
-                discarded.pop()
-            if numbers:
-                discarded.append((t, numbers))
-        at = {number: t for t, numbers in discarded for number in numbers}
+        at: dict[int, float] = {}
+        earliest = math.inf
+        # What an ask discarded is held again in a later one for an earlier time, as in discard().
+        for t, numbers in reversed(asks):
+            earliest = min(t, earliest)
+            at |= {number: t for number in numbers if number not in at and t == earliest}
         self._discarded_at = torch.tensor(
             [at.get(each, math.inf) for each in trials], dtype=torch.float64
         )
