@@ -507,7 +507,8 @@ class GPOptimizer(Optimizer):
             trial = replace(trial, feasibility=feasibility)
         judged = [each.admit(trial, row) for each in self.outcome_models]
         gains = [gain for gain, _ in judged if gain is not None]
-        trial = replace(trial, information_gain=sum(gains) if gains else None)
+        if gains:
+            trial = replace(trial, information_gain=sum(gains))
         rejections = [rejection for _, rejection in judged if rejection is not None]
         # Rejected only where each outcome is; skipped only where none has to be measured.
         if len(rejections) == len(judged):

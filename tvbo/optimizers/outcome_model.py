@@ -14,6 +14,7 @@ import torch
 from botorch.exceptions.errors import InputDataError
 from botorch.models.model import Model
 from torch import Generator, Tensor
+from torch.nn.functional import pad
 
 from tvbo.fit.model_fitter import ModelFitter, RefitNever
 from tvbo.models import EnsembleGP, StreamingGP, TimeVaryingGP
@@ -89,8 +90,9 @@ class OutcomeModel:
         self.newest: StandardizedModel | None = None
         self.dropped: tuple[int, ...] = ()
         self.new_fit: dict[str, list[float]] | None = None
-        # Observations, the numbers of their trials, and the time of the ask that discarded them:
-        # infinite where they are held, finite until an outcome has come from then on.
+        # Observations, the numbers of their trials, and the time of the ask that discarded them,
+        # as of the newest ask: infinite where they are held, finite until an outcome has come from
+        # then on; none where all are held.
         self._known = Observations.empty(self.layout.num_columns)
         self._trials: tuple[int, ...] = ()
         self._discarded_at = torch.empty(0, dtype=torch.float64)
@@ -109,7 +111,9 @@ class OutcomeModel:
     @property
     def observations(self) -> Observations:
         """The observations held, with their outcomes as observed."""
-        return self._known[self._discarded_at.isinf()]
+        if len(self._discarded_at) == 0:
+            return self._known
+        return self._known[self._times_of_discarding().isinf()]
 
     @property
     def posterior(self) -> StandardizedModel | None:
@@ -144,19 +148,23 @@ class OutcomeModel:
             t: The time of an ask.
             newest_told: The time of the newest outcome.
         """
-        if (self._discarded_at.isfinite() & (self._discarded_at > t)).any():
+        at, self.dropped = self._times_of_discarding(), ()
+        held = at > t
+        if (held & at.isfinite()).any():
             self.restart()
-        held = self._discarded_at > t
-        observations = self._known[held]
+        observations = self._known[held] if len(self._discarded_at) else self._known
         keep = self.keeps(observations, t)
         if not keep.all():
             self._drop(observations, keep, t)
-        at = torch.where(held, math.inf, self._discarded_at)
+        elif len(self._discarded_at) == 0:
+            return
+        at = torch.where(held, math.inf, at)
         at[held.nonzero().squeeze(-1)[~keep]] = t
         self.dropped = tuple(compress(self._trials, (held & ~at.isinf()).tolist()))
         # An outcome from later on makes sure that no ask comes before.
         left = at > newest_told
-        self._known, self._discarded_at = self._known[left], at[left]
+        self._known, at = self._known[left], at[left]
+        self._discarded_at = at if at.isfinite().any() else at[:0]
         self._trials = tuple(compress(self._trials, left.tolist()))
 
     def condition(
@@ -306,7 +314,6 @@ class OutcomeModel:
         self._predictions.pop(trial.id, None)
         if trial.informative:
             self._known, self._trials = known, (*self._trials, trial.id)
-            self._discarded_at = torch.nn.functional.pad(self._discarded_at, (0, 1), value=math.inf)
             # What is refused makes no fit due: it would learn nothing from it.
             self.num_told += 1
 
@@ -371,6 +378,11 @@ class OutcomeModel:
     def restart(self) -> None:
         """Forget all observations in the posterior, which is built again."""
         self._num_seen = self._resumed = None
+
+    def _times_of_discarding(self) -> Tensor:
+        """Return the time of the ask that discarded each observation, infinite where it is held."""
+        num_new = len(self._known) - len(self._discarded_at)
+        return pad(self._discarded_at, (0, num_new), value=math.inf)
 
     def _at(self, t: float) -> Self:
         """Return a copy with the observations that count at a time, whose changes are its own."""
