@@ -142,7 +142,9 @@ ARGUMENTS: dict[type, tuple[str, ...]] = {
 """What can be saved, and the arguments with which it is made again."""
 
 OTHER_NAMES: dict[str, Callable[[Any], Any]] = {
-    "columns": lambda kernel: kernel.active_dims,
+    # These are whole numbers, not of 64 bits.
+    "active_dims": lambda part: None if part.active_dims is None else part.active_dims.tolist(),
+    "columns": lambda kernel: kernel.active_dims.tolist(),
     "kernels": lambda kernel: list(kernel.kernels),
     "num_tasks": lambda kernel: kernel.covar_factor.shape[-2],
     "rank": lambda kernel: kernel.covar_factor.shape[-1],
@@ -152,10 +154,6 @@ OTHER_NAMES: dict[str, Callable[[Any], Any]] = {
 
 PRIOR_ARGUMENTS = {"mean_prior": "constant_prior"}
 """Arguments of priors that have another name in the kernel or mean."""
-
-TENSORS = {"covar_matrix", "concentration", "high", "loc", "low", "rate", "scale"}
-TENSORS |= {"lower_bound", "upper_bound"}
-"""Arguments that are tensors."""
 
 TRANSFORMS: dict[str, tuple[Any, Any]] = {
     "none": (None, None),
@@ -186,7 +184,7 @@ def kernel_to_data(module: Any) -> dict[str, Any]:
         for name in ARGUMENTS[type(module)]
     }
     # Those that are None are left out, which not every class takes for one column.
-    arguments = {name: to_data(value) for name, value in values.items() if value is not None}
+    arguments = {name: option_to_data(value) for name, value in values.items() if value is not None}
     data = {"class": type(module).__name__, "arguments": arguments}
     if is_model_part:
         data["parameters"] = {
@@ -208,7 +206,10 @@ def kernel_from_data(data: Mapping[str, Any]) -> Any:
         ValueError: if parameters are not those of the kernel, or out of their range.
     """
     kind: Any = {kind.__name__: kind for kind in ARGUMENTS}[data["class"]]
-    arguments = {name: _argument(name, value) for name, value in data["arguments"].items()}
+    arguments = {name: option_from_data(value) for name, value in data["arguments"].items()}
+    for name, value in arguments.items():
+        if isinstance(value, int) and value > MAX_SIZE:
+            raise ValueError(f"Expected {name} <= {MAX_SIZE}. Got {value}.")
     if "transform" in arguments:
         arguments["transform"], arguments["inv_transform"] = TRANSFORMS[arguments["transform"]]
     if issubclass(kind, Prior | Interval):
@@ -235,17 +236,6 @@ def kernel_from_data(data: Mapping[str, Any]) -> Any:
     return kernel
 
 
-def _argument(name: str, value: Any) -> Any:
-    """Return an argument of a kernel, which is a part, a list of parts, a matrix or a plain one."""
-    if isinstance(value, dict):
-        return kernel_from_data(value)
-    if name == "kernels":
-        return [kernel_from_data(part) for part in value]
-    if isinstance(value, int) and value > MAX_SIZE:
-        raise ValueError(f"Expected {name} <= {MAX_SIZE}. Got {value}.")
-    return torch.tensor(value, dtype=torch.float64) if name in TENSORS else value
-
-
 def _transform_name(constraint: Interval) -> str:
     """Return the name of the transform of a constraint."""
     own = constraint._transform
@@ -270,8 +260,10 @@ LIBRARIES = (
 def option_to_data(value: Any) -> Any:
     """Return an option of a recipe as types of JSON, for :func:`option_from_data`.
 
-    An object is its class and the arguments of its constructor, which it holds by their names. What
-    is of other code is only named, and cannot be made again from the data alone.
+    An object is its class and the arguments of its constructor, which it holds by their names.
+
+    Raises:
+        SerializationError: if it is, or holds, an object of other code, naming that.
     """
     if isinstance(value, np.generic):
         value = value.item()
@@ -286,17 +278,14 @@ def option_to_data(value: Any) -> Any:
     if isinstance(value, list | tuple | set | frozenset):
         return [option_to_data(each) for each in value]
     if isinstance(value, MODULES):
-        try:
-            return kernel_to_data(value)
-        except SerializationError as error:
-            return {TAG: "foreign", "value": shortened(error)}
+        return kernel_to_data(value)
     if isinstance(value, partial) and not value.args:
         called, arguments = option_to_data(value.func), option_to_data(value.keywords)
         return {TAG: "partial", "function": called, "arguments": arguments}
     kind = value if isinstance(value, type) else type(value)
     name = f"{kind.__module__}:{kind.__qualname__}"
     if not kind.__module__.startswith(LIBRARIES):
-        return {TAG: "foreign", "value": shortened(getattr(value, "__qualname__", name))}
+        raise SerializationError(shortened(getattr(value, "__qualname__", name)))
     if isinstance(value, type):
         return {TAG: "type", "value": name}
     arguments = {}

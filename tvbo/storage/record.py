@@ -261,7 +261,11 @@ def settings_of(optimizer: Optimizer) -> dict[str, Any]:
     for name, value in given.items():
         if value is not None and name not in ("generator", "contexts_outside"):
             held = getattr(optimizer, SPACES[name]) if name in SPACES else value
-            options[name] = option_to_data(held)
+            try:
+                options[name] = option_to_data(held)
+            except SerializationError as error:
+                # It cannot be made again from the data alone.
+                options[name] = {"class": "foreign", "value": shortened(error)}
     return {"recipe": recipe, "options": options}
 
 
