@@ -30,15 +30,28 @@ from tvbo.models.one_output import OneOutputModel, check_rows, one_noise_varianc
 from tvbo.models.raw import raw_mean, raw_noise_variance, raw_row_kernel
 from tvbo.rounding import LEAST_VARIANCE, check_uncertain
 
-CHUNK = 64
-"""Observations that are taken in at once: only once are covariances with later ones computed."""
+BLOCK = 256
+"""Rows of a Cholesky factor in a block, of which the diagonal one is inverted: a product is many
+times faster than a triangular solve with few right sides, and its error no larger."""
+
+
+class Block(NamedTuple):
+    """Some rows of the Cholesky factors.
+
+    Args:
+        link: Covariances with the innovations of the ``n`` observations before, ``... x s x q x
+            n``.
+        inverse: The inverse of the block on the diagonal, ``... x s x q x q``.
+    """
+
+    link: Tensor
+    inverse: Tensor
 
 
 class Factor(NamedTuple):
     r"""Observations, and the Cholesky factors :math:`L` of their covariances by ``s`` sets.
 
-    It is never changed. The inverse of a factor is held: a product is many times faster than a
-    triangular solve with few right sides, and its error no larger.
+    It is never changed: one with more observations shares all blocks but the last.
 
     Args:
         X: Rows, ``... x n x d``.
@@ -46,28 +59,81 @@ class Factor(NamedTuple):
         noise: Noise variances, ``... x s x n``.
         innovations: :math:`L^{-1}` times the outcomes less what is expected of them, ``... x s x
             n``.
-        inverse: :math:`L^{-1}`, ``... x s x n x n``.
-        link: Covariances with the innovations of the ``m`` observations that are given,
-            ``... x s x n x m``; of the first ones there are none.
+        blocks: The blocks of rows; of observations of a batch one, after those that are shared.
     """
 
     X: Tensor
     Y: Tensor
     noise: Tensor
     innovations: Tensor
-    inverse: Tensor
-    link: Tensor
+    blocks: tuple[Block, ...]
 
     def joined(self, new: Factor) -> Factor:
-        """Return the factor with more observations, of which ``new`` is that given these."""
-        n, q = len(self.X), len(new.X)
-        inverse = new.inverse.new_zeros(len(new.inverse), n + q, n + q)
-        inverse[:, :n, :n], inverse[:, n:, n:] = self.inverse, new.inverse
-        inverse[:, n:, :n] = -new.inverse @ new.link @ self.inverse
-        rows = torch.cat([self.X, new.X])
+        """Return the factor with more observations, of which ``new`` is that given these.
+
+        The new block is part of the last one if this has room for all.
+        """
+        blocks, (block,) = self.blocks, new.blocks
+        if blocks and blocks[-1].inverse.shape[-1] + len(new.X) <= BLOCK:
+            *before, last = blocks
+            start, p = last.link.shape[-1], last.inverse.shape[-1]
+            links, own = block.link.split([start, p], dim=-1)
+            inverse = own.new_zeros(len(own), p + len(new.X), p + len(new.X))
+            inverse[:, :p, :p], inverse[:, p:, p:] = last.inverse, block.inverse
+            inverse[:, p:, :p] = -block.inverse @ own @ last.inverse
+            blocks, block = tuple(before), Block(torch.cat([last.link, links], dim=-2), inverse)
         pairs = zip(self[1:4], new[1:4], strict=True)
         Y, noise, innovations = (torch.cat(pair, dim=-1) for pair in pairs)
-        return Factor(rows, Y, noise, innovations, inverse, inverse[..., :0])
+        return Factor(torch.cat([self.X, new.X]), Y, noise, innovations, (*blocks, block))
+
+    def whiten(self, rows: Any, transposed: bool = False) -> Any:
+        """Return ``rows``, ``s x m x n``, times the inverse of the transposed factor.
+
+        Args:
+            rows: Such as covariances with the outcomes, which become those with the innovations;
+                of PyTorch or NumPy, as what the factor holds.
+            transposed: Whether to multiply by the inverse of the factor itself.
+        """
+        if len(self.blocks) == 1:
+            inverse = self.blocks[0].inverse
+            return rows @ (inverse if transposed else inverse.mT)
+        found = 1.0 * rows
+        for link, inverse in reversed(self.blocks) if transposed else self.blocks:
+            start = link.shape[-1]
+            own = slice(start, start + inverse.shape[-1])
+            if transposed:
+                found[..., own] = found[..., own] @ inverse
+                found[..., :start] -= found[..., own] @ link
+            else:
+                found[..., own] -= found[..., :start] @ link.mT
+                found[..., own] = found[..., own] @ inverse.mT
+        return found
+
+    def deviations(self) -> Tensor:
+        """Return the diagonals of the factors, ``s x n``."""
+        parts = [inverse.diagonal(dim1=-2, dim2=-1) for _, inverse in self.blocks]
+        return torch.cat(parts, dim=-1).reciprocal()
+
+    def mapped(self, fn: Callable[[Tensor], Any]) -> Any:
+        """Return the factor with a function applied to each tensor."""
+        X, Y, noise, innovations = map(fn, self[:4])
+        blocks = tuple(Block(*map(fn, each)) for each in self.blocks)
+        return Factor(X, Y, noise, innovations, blocks)
+
+
+class _Whiten(torch.autograd.Function):
+    """:meth:`Factor.whiten` with its derivative, which is that of the transposed factor."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, factor: Factor, transposed: bool) -> Tensor:
+        ctx.given = factor, transposed
+        whitened: Tensor = factor.whiten(rows, transposed)
+        return whitened
+
+    @staticmethod
+    def backward(ctx: Any, by_rows: Tensor) -> tuple[Tensor, None, None]:
+        factor, transposed = ctx.given
+        return _Whiten.apply(by_rows, factor, not transposed), None, None
 
 
 class EnsembleGP(OneOutputModel):
@@ -205,12 +271,11 @@ class EnsembleGP(OneOutputModel):
         factor = self.factor
         if len(factor.X) == 0:
             return self
-        ones = factor.inverse.sum(dim=-1)
+        ones = factor.whiten(torch.ones_like(factor.noise).unsqueeze(-2)).squeeze(-2)
         outcomes = factor.innovations + self._set_mean.unsqueeze(-1) * ones
         mean = (ones * outcomes).sum(dim=-1) / ones.square().sum(dim=-1)
         innovations = outcomes - mean.unsqueeze(-1) * ones
-        log_deviations = -factor.inverse.diagonal(dim1=-2, dim2=-1).log()
-        log_likelihood = -(log_deviations + 0.5 * innovations.square()).sum(dim=-1)
+        log_likelihood = -(factor.deviations().log() + 0.5 * innovations.square()).sum(dim=-1)
         new = self._copy()
         new.weights = (self.weights.log() + log_likelihood).softmax(dim=0)
         new._set_mean = mean
@@ -221,9 +286,8 @@ class EnsembleGP(OneOutputModel):
         """Set what each set has beside its kernel, with nothing observed."""
         for name, value in (("weights", weights), ("_set_noise", noise), ("_set_mean", mean)):
             self.register_buffer(name, value)
-        row, square = noise.new_empty(len(noise), 0), noise.new_empty(len(noise), 0, 0)
-        X = noise.new_empty(0, width)
-        self.factor = Factor(X, row[:1], row, row, square, square)
+        row = noise.new_empty(len(noise), 0)
+        self.factor = Factor(noise.new_empty(0, width), row[:1], row, row, ())
         # Observations of a batch, after those that all its members share: each tensor of them has
         # the dimensions of the batch that it needs.
         self.additional = None
@@ -294,19 +358,16 @@ class EnsembleGP(OneOutputModel):
             ``2 x b``, and to what takes derivatives by these to derivatives by the rows, or None.
         """
         assert self.sets is not None
-        factor = self.factor
-        held = (self._set_mean, self.sets.variance, self.weights, factor.innovations)
+        factor = self.factor.mapped(lambda tensor: tensor.numpy(force=True))
+        held = (self._set_mean, self.sets.variance, self.weights, self.factor.innovations)
         prior_mean, prior_variance, weights, innovations = (
             each.unsqueeze(-1).numpy(force=True) for each in held
         )
-        inverse, covar_with = (
-            factor.inverse.numpy(force=True),
-            self.sets.with_rows(factor.X.numpy(force=True)),
-        )
+        covar_with = self.sets.with_rows(factor.X)
 
         def evaluate(X: Array, with_gradients: bool) -> tuple[Array, Pullback | None]:
             covar, from_covar = covar_with(X, with_gradients)
-            V = covar @ inverse.mT
+            V = factor.whiten(covar)
             means = (V @ innovations)[..., 0] + prior_mean
             mean = (weights * means).sum(axis=0)
             deviations = means - mean
@@ -322,7 +383,7 @@ class EnsembleGP(OneOutputModel):
                 by_variance = 2 * by_variance * (variance >= LEAST_VARIANCE)
                 by_means = by_mean + by_variance * deviations
                 by_V = by_means[..., None] * innovations.mT - by_variance[..., None] * V
-                by_rows: Array = from_covar(by_V @ inverse).sum(axis=-1)
+                by_rows: Array = from_covar(factor.whiten(by_V, transposed=True)).sum(axis=-1)
                 return by_rows.T
 
             return moments, pullback
@@ -376,14 +437,15 @@ class EnsembleGP(OneOutputModel):
         mean = ConstantMean().double()
         mean.constant = self._set_mean[i]
         new = EnsembleGP(self.sets.member(i), self._set_noise[i].item(), mean_module=mean)
-        X, Y, *of_sets = self.factor
-        new.factor = Factor(X, Y, *(each[i : i + 1] for each in of_sets))
+        new.factor = self.factor.mapped(lambda each: each[i : i + 1])._replace(
+            X=self.factor.X, Y=self.factor.Y
+        )
         return new
 
     def get_extra_state(self) -> dict[str, Any]:
         """Return the sets, the observations and the factors, for ``state_dict``."""
         sets, added = self.sets and vars(self.sets), self.additional
-        return {"sets": sets, "held": tuple(self.factor), "additional": added and tuple(added)}
+        return {"sets": sets, "held": _plain(self.factor), "additional": added and _plain(added)}
 
     def set_extra_state(self, state: Mapping[str, Any]) -> None:
         """Restore the sets, the observations and the factors.
@@ -398,8 +460,8 @@ class EnsembleGP(OneOutputModel):
         if self.width not in (0, width):
             raise RuntimeError(f"Expected rows of {self.width} columns. Got {width}.")
         self.sets = None if sets is None else HyperparameterSets(**sets)
-        self.factor, added = Factor(*state["held"]), state["additional"]
-        self.additional = added and Factor(*added)
+        self.factor, added = _factor_of(state["held"]), state["additional"]
+        self.additional = added and _factor_of(added)
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
@@ -427,8 +489,8 @@ class EnsembleGP(OneOutputModel):
         if fn(self.factor.Y[:0]).device != self.factor.Y.device:
             self.__dict__.update(deepcopy(self).__dict__)  # Since models share parts.
         super()._apply(fn, recurse)
-        self.factor = Factor(*map(fn, self.factor))
-        self.additional = self.additional and Factor(*map(fn, self.additional))
+        self.factor = self.factor.mapped(fn)
+        self.additional = self.additional and self.additional.mapped(fn)
         return self
 
     def _copy(self) -> Self:
@@ -438,7 +500,8 @@ class EnsembleGP(OneOutputModel):
 
     def _take_in(self, X: Tensor, Y: Tensor, noise: Tensor) -> Self:
         """Add checked observations without a batch to this model, a new one, and return it."""
-        parts = X.split(CHUNK), Y.split(CHUNK, dim=-1), noise.split(CHUNK, dim=-1)
+        size = BLOCK // min(4, len(self.weights))
+        parts = X.split(size), Y.split(size, dim=-1), noise.split(size, dim=-1)
         for part in zip(*parts, strict=True):
             self.factor = self.factor.joined(self._given(*part))
         return self
@@ -459,7 +522,7 @@ class EnsembleGP(OneOutputModel):
         identity = torch.eye(root.shape[-1]).to(root)
         inverse = torch.linalg.solve_triangular(root, identity, upper=False)
         innovations = (inverse @ (Y - expected).unsqueeze(-1)).squeeze(-1)
-        return Factor(X, Y, noise, innovations, inverse, link)
+        return Factor(X, Y, noise, innovations, (Block(link, inverse),))
 
     def _covar(self, X1: Tensor, X2: Tensor) -> Tensor:
         """Return prior covariances of ``... x q x d`` and ``... x p x d``, ``s x ... x q x p``."""
@@ -490,7 +553,7 @@ class EnsembleGP(OneOutputModel):
         """
         factor, added = self.factor, self.additional
         shape = (len(self.weights), *X.shape[:-1])
-        V = self._covar(X.reshape(-1, X.shape[-1]), factor.X) @ factor.inverse.mT
+        V = _Whiten.apply(self._covar(X.reshape(-1, X.shape[-1]), factor.X), factor, False)
         mean = (V @ factor.innovations.unsqueeze(-1)).view(shape).movedim(0, -2)
         if self.mean_module is None:
             mean = mean + self._set_mean.unsqueeze(-1)
@@ -500,7 +563,7 @@ class EnsembleGP(OneOutputModel):
         if added is None:
             return (V,), mean
         covar = self._covar(X, added.X).movedim(0, -3)
-        own = (covar - V @ added.link.mT) @ added.inverse.mT
+        own = (covar - V @ added.blocks[0].link.mT) @ added.blocks[0].inverse.mT
         return (V, own), mean + (own @ added.innovations.unsqueeze(-1)).squeeze(-1)
 
     def _joint(self, X: Tensor) -> tuple[Tensor, Tensor]:
@@ -530,3 +593,14 @@ def _joined(first: Tensor, second: Tensor, dim: int) -> Tensor:
     shape = torch.broadcast_shapes(first.shape[:-2], second.shape[:-2])
     parts = [each.expand(*shape, *each.shape[-2:]) for each in (first, second)]
     return torch.cat(parts, dim=dim)
+
+
+def _plain(factor: Factor) -> tuple[Any, ...]:
+    """Return a factor as plain tuples, the only ones that PyTorch loads."""
+    return (*factor[:4], tuple(map(tuple, factor.blocks)))
+
+
+def _factor_of(parts: tuple[Any, ...]) -> Factor:
+    """Return the factor of plain tuples."""
+    X, Y, noise, innovations, blocks = parts
+    return Factor(X, Y, noise, innovations, tuple(Block(*each) for each in blocks))
