@@ -160,7 +160,7 @@ def _posterior_paths(
         prior = prior_sampler(model=model, sample_shape=sample_shape)
     drawn: Tensor = prior(factor.X)
     residual = factor.Y[0] - drawn - factor.noise[0].sqrt() * torch.randn_like(drawn)
-    whitened = factor.whiten(residual.reshape(1, -1, len(factor.X)))
+    whitened = factor.whiten(residual.reshape(1, sample_shape.numel(), len(factor.X)))
     weight = factor.whiten(whitened, transposed=True).view_as(residual)
     update = GeneralizedLinearPath(KernelEvaluationMap(model.covar_module, factor.X), weight)
     return MatheronPath(prior, update, output_transform=get_output_transform(model))
