@@ -239,9 +239,9 @@ def acquisition_of(
         outlook: Models and goals.
         ask_context: The present, with observations in the user's units.
     """
-    models, goals, is_certain = outlook.models, outlook.goals, outlook.is_certain
+    models, goals = outlook.models, outlook.goals
     observations = standardized(ask_context.observations, outlook.outcomes[0].transform)
-    if len(observations) > 0 and not is_certain:
+    if len(observations) > 0 and not outlook.is_certain:
         rows = ask_context.rows_observed()
         with torch.no_grad():
             probability = outlook.log_constraints(rows) + outlook.log_success(rows)
@@ -258,4 +258,4 @@ def acquisition_of(
             )
         thresholds = outlook.standardized_goals.thresholds
         acq_function = acquisition.of_objectives(objectives, thresholds, ask_context)
-    return acq_function if is_certain else allowed(acq_function, outlook, ask_context)
+    return allowed(acq_function, outlook, ask_context)
