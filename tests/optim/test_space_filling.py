@@ -91,6 +91,15 @@ def test_attached_and_open_trials_count(told):
     assert not (third == sobol(11, 5)[10]).any()
 
 
+def test_a_point_that_another_process_has_begun_is_left_out():
+    """A trial of the host that is open at the point of the next number, though not under it."""
+    optimizer = recipes.tv_gp_ucb(**BOX, generator=5)
+    optimizer.attach(sobol(2, 5)[1] + 1e-12, t=1.0)
+    X = torch.cat([optimizer.ask(t=1.0).X for _ in range(3)])
+    assert torch.equal(X[1:], sobol(4, 5)[2:])
+    assert (X[0] - sobol(2, 5)[1]).abs().max() > 1e-3
+
+
 def test_a_lost_trial_does_not_count():
     optimizer = recipes.tv_gp_ucb(**BOX, generator=5)
     attached(optimizer, 9)

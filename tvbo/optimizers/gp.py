@@ -52,7 +52,7 @@ MAX_TRIED = 50
 """Number of the newest observations among whose actions the best one is recorded with an ask."""
 
 MAX_STARTS = 8
-"""Number of space-filling actions looked at for one that probably succeeds."""
+"""Number of space-filling actions looked at for a new one that probably succeeds."""
 
 STARTS_APART = 1_000
 """Distance of these in the sequence, of which later trials have the places after that of one."""
@@ -405,10 +405,12 @@ class GPOptimizer(Optimizer):
         for attempt in range(MAX_STARTS):
             number = ask_context.round + attempt * STARTS_APART
             X = space_filling_action(search_space, tried, number, self.seed)
-            if X is None or self._success is None:
+            if X is None:
                 break
-            tried = torch.cat([tried, X])
-            if self._success.log_probability(ask_context.rows(X)) >= math.log(0.5):
+            # Others of a run in several processes may have begun what this number would be.
+            is_new = not torch.isclose(tried, X).all(dim=-1).any()
+            tried, success = torch.cat([tried, X]), self._success
+            if is_new and (not success or success.log_probability(ask_context.rows(X)).exp() > 0.5):
                 break
         return X
 
@@ -569,8 +571,7 @@ class GPOptimizer(Optimizer):
 
     def state_dict(self) -> dict[str, Any]:
         """Return what was learned: of each outcome hyperparameters, and what retention knows."""
-        models = [each.state_dict() for each in self.outcome_models]
-        return {"outcome_models": models}
+        return {"outcome_models": [each.state_dict() for each in self.outcome_models]}
 
     def _load(self, trials: Sequence[RecordedTrial], state: Mapping[str, Any]) -> None:
         ended = sorted((each for each in trials if each.ended), key=attrgetter("ended"))
