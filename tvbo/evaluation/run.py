@@ -282,10 +282,8 @@ class _Run:
         self._bar = TrialProgress(num_trials, label or type(optimizer).__name__, progress)
         self._newest_outcome = ""
         self._closing_seconds = 0.0
-        self._has_context = False
-        # Open trials that wait for room, and the number of asks to make before outcomes enter.
+        # Open trials that wait for room.
         self._waiting: deque[Trial] = deque()
-        self._batch = 0
         self._asking: deque[float] = deque(maxlen=NUM_RECENT)
         self._evaluating: deque[float] = deque(maxlen=NUM_RECENT)
 
@@ -340,9 +338,10 @@ class _Run:
         present: Callable[[], tuple[float | None, Tensor | None]],
         resumed: Iterable[Trial],
     ) -> None:
-        """Ask, submit, and tell whatever has arrived, one step at a time.
+        """Tell whatever has arrived, ask and submit, again and again.
 
-        Ctrl-C takes effect between two steps, or while an evaluation is waited for.
+        Where asking is slow, several are asked for before outcomes are recorded: they share a fit.
+        Ctrl-C takes effect between two calls, or while an evaluation is waited for.
 
         Args:
             executor: Evaluates.
@@ -355,7 +354,6 @@ class _Run:
             BrokenExecutor: if the executor lost its workers.
         """
         self._workers = Workers(executor, self._function, max_pending, timeout)
-        self._present = present
         if max_pending > 1 and self._optimizer.repeats_open_trials:
             warnings.warn(
                 "Expected an optimizer that counts open trials, such as any recipe with the "
@@ -372,8 +370,15 @@ class _Run:
                     if self._num_wanted == 0:
                         self._workers.wait()
                     with uninterrupted():
-                        self._step()
+                        for evaluation in self._workers.completed():
+                            self._finish(evaluation)
+                        self._submit_waiting()
                     self._show()
+                    wanted = self._num_wanted
+                    for _ in range(wanted if self._num_ahead else min(1, wanted)):
+                        with uninterrupted():
+                            self._queue(self._ask(*present()))
+                        self._show()
             except BaseException as error:
                 self._stop(error)
                 if not isinstance(error, BrokenExecutor):
@@ -467,29 +472,11 @@ class _Run:
         """Number of trials to have ready for the workers that are busy; 0 where asking is fast."""
         workers = self._workers.max_pending
         # A context is that of the evaluation, and may be another one by then.
-        if self._has_context or workers == 1 or not self._evaluating:
+        has_context = bool(self.history.rounds) and self.history.rounds[-1].context is not None
+        if has_context or workers == 1 or not self._evaluating:
             return 0
         is_slow = workers * fmean(self._asking or [0.0]) > SLOW_ASK_SHARE * fmean(self._evaluating)
         return workers if is_slow else 0
-
-    def _step(self) -> None:
-        """Close the trials that ended; ask for another one if there is room.
-
-        Where asking is slow, several are asked for before outcomes are recorded: they share a fit.
-        """
-        self._submit_waiting()
-        asks = self._num_wanted > 0
-        if asks:
-            t, context = self._present()
-            self._has_context = context is not None
-        if not asks or self._batch == 0:
-            for evaluation in self._workers.completed():
-                self._finish(evaluation)
-            self._submit_waiting()
-            self._batch = (self._num_wanted if self._num_ahead else 1) if asks else 0
-        if asks:
-            self._batch -= 1
-            self._queue(self._ask(t, context))
 
     def _queue(self, trial: Trial) -> None:
         self._num_left -= 1

@@ -7,21 +7,19 @@ import hmac
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 from inspect import signature
 from typing import Annotated, Any
 
 from botorch.exceptions.errors import BotorchError, ModelFittingError
-from fastapi import Body, FastAPI, HTTPException, Path, Request
+from fastapi import Body, FastAPI, Path, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from pydantic import ConfigDict, create_model
-from starlette.exceptions import HTTPException as StarletteHTTPException
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.exceptions import HTTPException
 
 from tvbo import __version__
 from tvbo.service import calls, page
@@ -101,36 +99,22 @@ def make_app(runs: Mapping[str, ServedRun], token: str | None = None) -> FastAPI
         "tvbo_request_seconds", "Their time.", ["call"], registry=registry, buckets=SECONDS
     )
 
-    def gate(inside: ASGIApp) -> ASGIApp:
-        """Let requests in, and note what they took."""
+    @app.middleware("http")
+    async def gate(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
+        """Let a request in, and note what it took."""
+        began, code = time.perf_counter(), 500
+        try:
+            answered = _refusal(request, token) or await answer(request)
+            code = answered.status_code
+            return answered
+        finally:
+            run = request.path_params.get("run", "")
+            name = request.scope["route"].name if "route" in request.scope else ""
+            requests.labels(run if run in runs else "", name, code).inc()
+            seconds.labels(name).observe(time.perf_counter() - began)
 
-        async def handle(scope: Scope, receive: Receive, send: Send) -> None:
-            if scope["type"] != "http":
-                await inside(scope, receive, send)
-                return
-            began, code = time.perf_counter(), 500
-
-            async def watch(message: Message) -> None:
-                nonlocal code
-                code = message.get("status", code)
-                await send(message)
-
-            try:
-                await (_refusal(Request(scope), token) or inside)(scope, receive, watch)
-            finally:
-                run = scope.get("path_params", {}).get("run", "")
-                name = scope["route"].name if "route" in scope else ""
-                requests.labels(run if run in runs else "", name, code).inc()
-                seconds.labels(name).observe(time.perf_counter() - began)
-
-        return handle
-
-    app.add_middleware(gate)
-    for kind, code in STATUS.items():
-        app.add_exception_handler(kind, partial(_answer_error, code))
-    app.add_exception_handler(Exception, _answer_unknown)
-    app.add_exception_handler(RequestValidationError, _answer_invalid)
-    app.add_exception_handler(StarletteHTTPException, _answer_refusal)
+    for kind in (*STATUS, HTTPException, RequestValidationError, Exception):
+        app.add_exception_handler(kind, _answer)
 
     for function in (*CHANGES, *QUESTIONS):
         _add_call(app, find, function, function in CHANGES)
@@ -228,29 +212,22 @@ def _error(code: int, message: str) -> JSONResponse:
     return JSONResponse({"error": line}, code)
 
 
-def _answer_error(code: int, _: Request, error: Exception) -> JSONResponse:
-    answer = _error(code, str(error))
-    if code in (409, 503):
-        answer.headers["Retry-After"] = "1"
-    return answer
-
-
-def _answer_unknown(_: Request, error: Exception) -> JSONResponse:
-    return _error(500, "An error of the server, which its log has.")
-
-
-def _answer_invalid(_: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
-    place = ".".join(map(str, first["loc"]))
-    given = shortened(json.dumps(first.get("input"), default=str), 100)
-    return _error(422, f"Expected {place} as /docs has it: {first['msg']}. Got {given}.")
-
-
-def _answer_refusal(_: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, StarletteHTTPException)
-    answer = _error(error.status_code, str(error.detail))
-    answer.headers.update(error.headers or {})
+def _answer(_: Request, error: Exception) -> JSONResponse:
+    """Return an error as a line; what is none of a caller's, the log of the server has."""
+    headers = None
+    match error:
+        case RequestValidationError():
+            first = error.errors()[0]
+            place = ".".join(map(str, first["loc"]))
+            given = shortened(json.dumps(first.get("input"), default=str), 100)
+            code, line = 422, f"Expected {place} as /docs has it: {first['msg']}. Got {given}."
+        case HTTPException():
+            code, line, headers = error.status_code, str(error.detail), error.headers
+        case _:
+            code = next((STATUS[kind] for kind in type(error).mro() if kind in STATUS), 0)
+            line = str(error) if code else "An error of the server, which its log has."
+    answer = _error(code or 500, line)
+    answer.headers.update({"Retry-After": "1"} if code in (409, 503) else headers or {})
     return answer
 
 
