@@ -7,7 +7,7 @@ import hmac
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from inspect import signature
 from typing import Annotated, Any
@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from pydantic import ConfigDict, create_model
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tvbo import __version__
 from tvbo.service import calls, page
@@ -99,20 +100,31 @@ def make_app(runs: Mapping[str, ServedRun], token: str | None = None) -> FastAPI
         "tvbo_request_seconds", "Their time.", ["call"], registry=registry, buckets=SECONDS
     )
 
-    @app.middleware("http")
-    async def gate(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
-        """Let a request in, and note what it took."""
-        began, code = time.perf_counter(), 500
-        try:
-            answered = _refusal(request, token) or await answer(request)
-            code = answered.status_code
-            return answered
-        finally:
-            run = request.path_params.get("run", "")
-            name = request.scope["route"].name if "route" in request.scope else ""
-            requests.labels(run if run in runs else "", name, code).inc()
-            seconds.labels(name).observe(time.perf_counter() - began)
+    def gate(inside: ASGIApp) -> ASGIApp:
+        """Let requests in, and note what they took."""
 
+        async def handle(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] != "http":
+                await inside(scope, receive, send)
+                return
+            began, code = time.perf_counter(), 500
+
+            async def watch(message: Message) -> None:
+                nonlocal code
+                code = message.get("status", code)
+                await send(message)
+
+            try:
+                await (_refusal(Request(scope), token) or inside)(scope, receive, watch)
+            finally:
+                run = scope.get("path_params", {}).get("run", "")
+                name = scope["route"].name if "route" in scope else ""
+                requests.labels(run if run in runs else "", name, code).inc()
+                seconds.labels(name).observe(time.perf_counter() - began)
+
+        return handle
+
+    app.add_middleware(gate)
     for kind in (*STATUS, HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(kind, _answer)
 
