@@ -118,13 +118,6 @@ def test_only_the_tables_of_a_run_are_read(forged, statements):
     assert forged(*statements)
 
 
-def test_a_journal_of_an_earlier_version_is_named(run):
-    with closing(sqlite3.connect(run)) as connection:
-        connection.execute("CREATE TABLE meta (name, value)")
-        connection.execute("CREATE TABLE events (seq, kind)")
-    assert "tvbo runs export" in said_of(run)
-
-
 ODD = [
     None,
     -1,

@@ -269,11 +269,6 @@ class Database:
             StorageError: if it does not, saying what it holds instead.
         """
         names = set(inspect(connection).get_table_names())
-        if {"meta", "events"} <= names:
-            raise StorageError(
-                f"Expected a run. Got {self.name}, a journal of an earlier tvbo, whose `tvbo runs "
-                "export` saves its trials."
-            )
         if self.path is not None:
             self._check_schema(connection)
         if missing := metadata.tables.keys() - names:
