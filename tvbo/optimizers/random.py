@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from torch import Tensor
 
 from tvbo.optimizers.base import Optimizer
+from tvbo.recorded_trial import RecordedTrial
 from tvbo.spaces.observations import Observations
 from tvbo.spaces.search_space import SearchSpace
 from tvbo.trial import Trial
@@ -21,4 +25,7 @@ class RandomSearch(Optimizer):
         return search_space.sample(self.generator)
 
     def _learn(self, trial: Trial, observation: Observations) -> None:
+        pass
+
+    def _load(self, trials: Sequence[RecordedTrial], state: Mapping[str, Any]) -> None:
         pass

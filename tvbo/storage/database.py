@@ -73,7 +73,7 @@ run_table = Table(
     Column("settings", Json, nullable=False),
     Column("labels", Json, nullable=False),
     Column("seed", BigInteger, nullable=False),
-    Column("state", Text, nullable=False),
+    Column("state", Json, nullable=False),
     # The number of changes, by which a process knows whether others have made some.
     Column("changes", BigInteger, nullable=False),
     Column("changed_by", Text, nullable=False),

@@ -30,7 +30,7 @@ from tvbo.storage.database import (
     run_table,
     trial_table,
 )
-from tvbo.storage.rows import RunRows, parsed, read_rows, without_collector
+from tvbo.storage.rows import RunRows, read_rows, without_collector
 from tvbo.trial import Trial
 from tvbo.values import shortened
 
@@ -121,7 +121,7 @@ class DatabaseRecord:
         if changes != self._changes:
             rows = read_rows(connection, self.database.name)
             restore(rows, optimizer, self._blank)
-            self._changes, self._state = changes, rows.run["state"]
+            self._changes, self._state = changes, json.dumps(rows.run["state"])
 
     def _write(
         self,
@@ -224,7 +224,8 @@ def open_run(
             )
         optimizer = deepcopy(blank)
     restore(rows, optimizer, blank)
-    return optimizer, DatabaseRecord(database, blank, rows.run["changes"], rows.run["state"])
+    state = json.dumps(rows.run["state"])
+    return optimizer, DatabaseRecord(database, blank, rows.run["changes"], state)
 
 
 @without_collector()
@@ -234,7 +235,6 @@ def restore(rows: RunRows, optimizer: Optimizer, blank: Optimizer) -> None:
     Raises:
         StorageError: if a row is damaged, or the optimizer cannot take it over.
     """
-    state = parsed(rows.name, "its state", rows.run["state"])
     contexts = optimizer.contexts
     expected = optimizer.search_space.dim, None if contexts is None else contexts.dim
     trials = rows.trials
@@ -244,7 +244,7 @@ def restore(rows: RunRows, optimizer: Optimizer, blank: Optimizer) -> None:
                 raise ValueError(f"an action and a context of other sizes in trial {each.id}")
         if optimizer.time_scale is not None:
             trials = [each._replace(t=Instant(each.t, each.nanoseconds or 0)) for each in trials]
-        optimizer.restore(deepcopy(blank), trials, state)
+        optimizer.restore(deepcopy(blank), trials, rows.run["state"])
     except Exception as error:  # Any error: the rows may be forged.
         raise StorageError(
             f"Expected a run that {type(optimizer).__name__} can take over. Got {rows.name}: "

@@ -272,24 +272,18 @@ def _parse_all(name: str, what: str, numbers: Sequence[int], texts: Sequence[str
         together: list[Any] = json.loads(f"[{','.join(texts)}]")
         if len(together) == len(texts):
             return together
-    return [parsed(name, f"{what} {each}", text) for each, text in zip(numbers, texts, strict=True)]
+    values = []
+    for number, text in zip(numbers, texts, strict=True):
+        try:
+            values.append(json.loads(text))
+        except (ValueError, RecursionError) as error:
+            raise damaged(name, f"{what} {number}: {error}") from error
+    return values
 
 
 def damaged(name: str, what: str) -> StorageError:
     """Return the error for a run that is damaged in some place."""
     return StorageError(f"Expected a whole run. Got {name}, damaged in {what}.")
-
-
-def parsed(name: str, what: str, text: Any) -> Any:
-    """Return what a text says in JSON.
-
-    Raises:
-        StorageError: naming what cannot be read.
-    """
-    try:
-        return json.loads(text)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise damaged(name, f"{what}: {error}") from error
 
 
 def _are_numbers(values: Any, largest: float = sys.float_info.max) -> bool:
