@@ -12,7 +12,7 @@ from botorch.exceptions.errors import BotorchError
 
 from tvbo import recipes
 from tvbo.optimizers import GPOptimizer
-from tvbo.values import did_you_mean
+from tvbo.values import check_names
 
 VERSION = 1
 """Version of the format."""
@@ -22,15 +22,15 @@ OPTIONS = (
     *("forgetting_rate", "noise_variance", "beta", "initial"),
     *("duration", "max_step", "max_rate"),
 )
-FORM = {
-    "": ("version", "parameters", "contexts", "constraints", "seed", *OPTIONS),
-    "float": ("type", "bounds", "log"),
-    "integer": ("type", "bounds", "log"),
-    "category": ("type", "values", "ordered"),
-    "bool": ("type",),
-    "fixed": ("type", "value"),
-}
-"""Entries of the file, and of a parameter of each type."""
+ENTRIES = ("version", "parameters", "contexts", "constraints", "seed", *OPTIONS)
+"""Entries of the file."""
+
+FORMS = (
+    '{ type = "float", bounds = [0.0, 1.0] } or "integer", perhaps with log = true',
+    '{ type = "category", values = ["a", "b"] }, perhaps with ordered = true',
+    '{ type = "bool" }, { type = "fixed", value = 4 }, [0.0, 1.0], [1, 8] or ["a", "b"]',
+)
+"""Forms of a parameter."""
 
 
 class SpaceError(ValueError):
@@ -51,18 +51,14 @@ def optimizer_of(text: str, name: str = "SPACE.toml") -> GPOptimizer:
     try:
         found = tomllib.loads(text)
         repr(found)  # As errors quote it.
-    except tomllib.TOMLDecodeError as error:
-        raise SpaceError(f"Expected TOML in {name}. Got {error}.") from error
-    except RecursionError as error:
-        raise SpaceError(
-            f"Expected TOML in {name}. Got tables or lists nested too deeply."
-        ) from error
+        check_names(found, ENTRIES, "entries", optional=ENTRIES)
+    except (tomllib.TOMLDecodeError, RecursionError, BotorchError) as error:
+        raise SpaceError(f"Expected TOML of what is tuned in {name}: {error}") from error
     version = found.get("version", VERSION)
     if version != VERSION:
         raise SpaceError(
             f"Expected version = {VERSION} in {name}, which this tvbo reads. Got {version!r}."
         )
-    _check_names(found, FORM[""], name)
     options: dict[str, Any] = {each: found[each] for each in OPTIONS if each in found}
     recipe: Callable[..., GPOptimizer] = recipes.tv_gp_ucb
     options["bounds"] = _read_table(found, "parameters", _parameter, name)
@@ -105,12 +101,11 @@ def _limits(name: str, entry: Any, where: str) -> Any:
     """Return the lower and the upper limit of a constraint; None for one without a limit."""
     if isinstance(entry, list):
         return entry
-    if not isinstance(entry, Mapping):
+    if not isinstance(entry, Mapping) or not entry.keys() <= {"min", "max"}:
         raise SpaceError(
             f"Expected limits of the constraint {name}, such as {{ max = 100.0 }} or [0.0, 100.0], "
             f"in {where}. Got {entry!r}."
         )
-    _check_names(entry, ("min", "max"), f"the constraint {name}, in {where}")
     return entry.get("min"), entry.get("max")
 
 
@@ -118,51 +113,34 @@ def _parameter(name: str, entry: Any, where: str) -> Any:
     # Not at the top, since it takes a third of a second.
     from ConfigSpace import Categorical, Constant, Float, Integer
 
-    if isinstance(entry, list):
-        kinds = {type(each) for each in entry}
-        if kinds and kinds <= {str, bool}:
-            return entry
-        if kinds <= {int, float} and len(entry) == 2:
-            return tuple(entry)
-    kind = entry.get("type") if isinstance(entry, Mapping) else None
-    if not kind or kind not in FORM:
-        raise SpaceError(
-            f'Expected a table such as {name} = {{ type = "float", bounds = [0.0, 1.0] }} with a '
-            f"type in {', '.join(filter(None, FORM))}, two bounds, or texts in the {where}. Got "
-            f"{entry!r}."
-        )
-    _check_names(entry, FORM[kind], f"{name}, {where}")
-    flags = {flag: entry[flag] for flag in ("log", "ordered") if flag in entry}
+    kinds = {type(each) for each in entry} if isinstance(entry, list) else set()
     try:
-        if not all(isinstance(flag, bool) for flag in flags.values()):
-            raise TypeError(f"{', '.join(flags)} is neither true nor false")
-        match kind:
-            case "float":
-                lower, upper = entry["bounds"]
-                return Float(name, (float(lower), float(upper)), **flags)
-            case "integer":
-                lower, upper = entry["bounds"]
-                if not type(lower) is type(upper) is int:
+        match entry:
+            case list() if kinds and kinds <= {str, bool}:
+                return entry
+            case [low, high] if kinds <= {int, float}:
+                return low, high
+            case {"type": "float", "bounds": [low, high], **flags}:
+                return _made(Float, name, (float(low), float(high)), flags, "log")
+            case {"type": "integer", "bounds": [low, high], **flags}:
+                if not type(low) is type(high) is int:
                     raise TypeError("its bounds are not whole")
-                return Integer(name, (lower, upper), **flags)
-            case "category":
-                if not isinstance(entry["values"], list):
-                    raise TypeError("its values are no list")
-                return Categorical(name, entry["values"], **flags)
-            case "fixed":
-                return Constant(name, entry["value"])
-        return [False, True]
-    except (KeyError, TypeError, ValueError) as error:
+                return _made(Integer, name, (low, high), flags, "log")
+            case {"type": "category", "values": [*values], **flags}:
+                return _made(Categorical, name, values, flags, "ordered")
+            case {"type": "fixed", "value": value, **flags}:
+                return _made(Constant, name, value, flags)
+            case {"type": "bool", **flags}:
+                return _made(Categorical, name, [False, True], flags)
+        raise ValueError("it has none of these forms")
+    except (TypeError, ValueError) as error:
         raise SpaceError(
-            f"Expected {', '.join(FORM[kind][1:])} of {name} for a {kind} in the {where}. Got "
-            f"{entry!r}: {type(error).__name__}: {error}."
+            f"Expected {name} = {', '.join(FORMS)}, in the {where}. Got {entry!r}: {error}."
         ) from error
 
 
-def _check_names(entries: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
-    for each in entries:
-        if each not in known:
-            raise SpaceError(
-                f"Expected entries {', '.join(known)} in {where}. Got {each!r}"
-                f"{did_you_mean(each, known)}"
-            )
+def _made(kind: Any, name: str, values: Any, flags: Mapping[Any, Any], known: str = "") -> Any:
+    """Return a parameter of ConfigSpace, whose only flag is the one that is known."""
+    if not all(flag == known and isinstance(value, bool) for flag, value in flags.items()):
+        raise ValueError(f"{', '.join(map(str, flags))} is no flag of it")
+    return kind(name, values, **flags)
