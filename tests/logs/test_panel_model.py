@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tvbo.kernels import SeasonalKernel, TemporalMaternKernel
-from tvbo.logs import fit_panel
+from tvbo.logs import fit_panel, state_space
 from tvbo.logs.forms import exponential, in_unit_of_time
 from tvbo.logs.panel_cells import Cells
 from tvbo.logs.panel_dynamics import CommonDynamics, IndependentDynamics
@@ -97,9 +97,11 @@ def case(name, missing):
     return form, theta, cells, cells.starts.cumsum()
 
 
+@pytest.mark.parametrize("most", [32, 0], ids=["in pieces", "one by one"])
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 @pytest.mark.parametrize("name", FORMS)
-def test_likelihood_is_that_of_a_dense_gaussian_in_any_unit(name, missing):
+def test_likelihood_is_that_of_a_dense_gaussian_in_any_unit(name, missing, most, monkeypatch):
+    monkeypatch.setattr(state_space, "MAX_PRODUCT", most)
     form, theta, cells, segments = case(name, missing)
     filtered, outputs = form.filter(theta, cells.values)
     value = filtered.log_likelihood(outputs).sum()

@@ -576,7 +576,7 @@ def maximize(
             point,
             jac=True,
             method="L-BFGS-B",
-            bounds=np.concatenate([bounds, free]),
+            bounds=np.concatenate([bounds, free]).tolist(),
             options={
                 "maxiter": MAX_ITERATIONS,
                 "ftol": enough / cells.num_values,

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 MAX_PRODUCT = 32
-"""Largest number of states of which transitions over several times are multiplied."""
+"""Largest number of states of a model whose transitions over several times are multiplied."""
 
 STEADY = 1e-10
 """Change of covariances, as a share of each state's variance with noise, below which they are taken
@@ -78,10 +78,21 @@ class KalmanFilter:
         """
         observed = self.observed.unsqueeze(-1)
         known = torch.where(observed, values, 0.0)
+        if self.kept.shape[-1] > MAX_PRODUCT:
+            return self._one_by_one(known, observed)
         states = _recursion(self._at(self.kept @ self.transitions), self._at(self.gain) @ known)
         predicted = self._at(self.transitions) @ pad(states[:-1], (0, 0, 0, 0, 0, 0, 1, 0))
         errors = known - self.model.observation @ predicted
         return torch.where(observed, errors, 0.0), states
+
+    def _one_by_one(self, known: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
+        """Return innovations and filtered states, from time to time."""
+        errors, states = [], [known.new_zeros(*self.kept.shape[1:-1], known.shape[-1])]
+        for place, value, seen in zip(self.place.tolist(), known, observed, strict=True):
+            predicted = self.transitions[place] @ states[-1]
+            errors.append(torch.where(seen, value - self.model.observation @ predicted, 0.0))
+            states.append(predicted + self.gain[place] @ errors[-1])
+        return torch.stack(errors), torch.stack(states[1:])
 
     def whitened(self, values: Tensor) -> Tensor:
         """Return independent standardized innovations, ``T x b x m x r``."""
