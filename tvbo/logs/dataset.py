@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -30,7 +31,7 @@ FINEST = 1e-16
 
 @dataclass(frozen=True)
 class DriftLog:
-    """Checked observations of a fit, in float64, with separate actions and times.
+    """Checked observations of a fit, in float64, by segment and, within a segment, by time.
 
     Args:
         actions: ``n x d``.
@@ -39,6 +40,7 @@ class DriftLog:
         Yvar: ``n``, or None.
         segments: ``n``, the number of the segment of each observation, from 0. The functions of
             different segments are independent.
+        numbers: ``n`` numbers by which the observations are named, such as lines of a file.
     """
 
     actions: Tensor
@@ -46,6 +48,7 @@ class DriftLog:
     Y: Tensor
     Yvar: Tensor | None
     segments: Tensor
+    numbers: Tensor
 
     @classmethod
     def from_rows(
@@ -55,8 +58,9 @@ class DriftLog:
         train_Yvar: Tensor | None,
         time_feature: int,
         segments: Tensor | None = None,
+        row_numbers: Sequence[int] | None = None,
     ) -> DriftLog:
-        """Build a log from rows.
+        """Build a log from rows, in any order.
 
         Args:
             train_X: ``n x d`` rows, one column of them time.
@@ -64,6 +68,7 @@ class DriftLog:
             train_Yvar: ``n x 1``, or None.
             time_feature: Index of the time column.
             segments: ``n`` labels, such as days; None if the log is a single segment.
+            row_numbers: ``n`` numbers of the rows; None counts from 0.
 
         Raises:
             BotorchTensorDimensionError: if shapes do not agree, or there is no action column.
@@ -83,6 +88,11 @@ class DriftLog:
             check_finite(name, values)
         if Yvar is not None and (Yvar < 0).any():
             raise InputDataError(f"Expected Yvar >= 0. Got {Yvar.min().item():g}.")
+        numbers = torch.as_tensor(range(len(X)) if row_numbers is None else row_numbers)
+        if len(numbers) != len(X):
+            raise BotorchTensorDimensionError(
+                f"Expected a number for each of {len(X)} rows. Got {len(numbers)} row_numbers."
+            )
         time_column, action_columns = split_time(time_feature, X.shape[-1])
         log = cls(
             actions=X[:, action_columns],
@@ -90,7 +100,10 @@ class DriftLog:
             Y=Y.squeeze(-1),
             Yvar=None if Yvar is None else Yvar.squeeze(-1),
             segments=_segment_numbers(segments, len(X)),
+            numbers=numbers,
         )
+        by_time = torch.argsort(log.times, stable=True)
+        log = log.rows(by_time[torch.argsort(log.segments[by_time], stable=True)])
         if len(log) < 3:
             raise InputDataError(f"Expected at least 3 observations. Got {len(log)}.")
         check_varies(log.Y)
@@ -144,14 +157,8 @@ class DriftLog:
         """Whether there are three observations, two times and outcomes that vary, at least."""
         return len(self) >= 3 and len(self.gaps) > 0 and bool((self.Y[0] != self.Y).any())
 
-    @property
-    def order(self) -> Tensor:
-        """Indices that sort the observations by segment and, within a segment, by time."""
-        by_time = torch.argsort(self.times, stable=True)
-        return by_time[torch.argsort(self.segments[by_time], stable=True)]
-
     def blocks(self, size: int) -> list[tuple[slice, bool]]:
-        """Return slices of an ordered log, and whether each is the first of its segment.
+        """Return slices of the log, and whether each is the first of its segment.
 
         Args:
             size: Maximum length of a slice. Those of a segment have about equal lengths.
@@ -169,12 +176,16 @@ class DriftLog:
 
         Runs, not single observations, so that there are short lags as well as long ones.
         """
-        ordered = self.rows(self.order)
         starts = torch.linspace(0, len(self) - RUN, size // RUN, dtype=torch.float64).long()
-        return ordered.rows((starts.unsqueeze(-1) + torch.arange(RUN)).flatten().unique())
+        return self.rows((starts.unsqueeze(-1) + torch.arange(RUN)).flatten().unique())
+
+    def without(self, outliers: Sequence[tuple[int, float]]) -> DriftLog:
+        """Return the observations but those with the numbers of outliers."""
+        left_out = torch.tensor([number for number, _ in outliers], dtype=self.numbers.dtype)
+        return self.rows(~torch.isin(self.numbers, left_out))
 
     def rows(self, chosen: Tensor | slice) -> DriftLog:
-        """Return the observations at some indices, in that order, without checking them again."""
+        """Return the observations at some increasing indices, without checking them again."""
         return DriftLog(
             self.actions[chosen],
             self.times[chosen],
@@ -182,6 +193,7 @@ class DriftLog:
             None if self.Yvar is None else self.Yvar[chosen],
             # Numbered from 0 again, since a segment may have no chosen observation.
             torch.unique(self.segments[chosen], return_inverse=True)[1],
+            self.numbers[chosen],
         )
 
 

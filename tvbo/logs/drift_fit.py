@@ -10,7 +10,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 
 import torch
-from botorch.exceptions.errors import BotorchTensorDimensionError, ModelFittingError
+from botorch.exceptions.errors import ModelFittingError
 from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 from torch import Tensor
 
@@ -158,12 +158,7 @@ def fit_drift(
             f"Expected level in (0, 1) and num_starts >= 1. Got {level}, {num_starts}."
         )
     forms: Forms = {} if temporal_kernel is None else forms_of(temporal_kernel)
-    log = DriftLog.from_rows(train_X, train_Y, train_Yvar, time_feature, segments)
-    numbers = range(len(log)) if row_numbers is None else row_numbers
-    if len(numbers) != len(log):
-        raise BotorchTensorDimensionError(
-            f"Expected a number for each of {len(log)} rows. Got {len(numbers)} row_numbers."
-        )
+    log = DriftLog.from_rows(train_X, train_Y, train_Yvar, time_feature, segments, row_numbers)
     messages = []
     if len(log) > MAX_DENSE and log.num_actions > MAX_ACTIONS:
         messages.append(
@@ -175,15 +170,13 @@ def fit_drift(
         if logger.isEnabledFor(logging.INFO):
             logger.info(task.prospect(log))
         if outliers:
-            fit = task.robust(log, numbers)
+            fit = task.robust(log)
         else:
             fit, _ = task.whole(log)
         fit = replace(fit, messages=[*messages, *fit.messages])
         if forms:
-            left_out = dict(fit.outliers)
-            kept = torch.tensor([number not in left_out for number in numbers])
             fixed = noise_variance is not None, mean is not None
-            comparison = compare_drift(log.rows(kept), forms, fit, *fixed, on_step)
+            comparison = compare_drift(log.without(fit.outliers), forms, fit, *fixed, on_step)
             fit = replace(fit, comparison=comparison)
         return fit
 
@@ -217,7 +210,7 @@ class _Fit:
         total *= int(whole.free().sum())
         return f"fitting {len(log):,} rows: about {max(1.0, total):.0f} s of CPU"
 
-    def robust(self, log: DriftLog, numbers: Sequence[int]) -> DriftFit:
+    def robust(self, log: DriftLog) -> DriftFit:
         """Fit a log without its outliers, which are named by the numbers of their rows."""
         self.on_step(OUTLIERS)
         fit = model = None
@@ -226,8 +219,7 @@ class _Fit:
         kept, residuals, settled = find_outliers(log, self.rough, model)
         if fit is None or not kept.all():
             fit, _ = self.whole(log.rows(kept))
-        rows = torch.nonzero(~kept).flatten().tolist()
-        named = [(numbers[row], residuals[row].item()) for row in rows]
+        named = sorted(zip(log.numbers[~kept].tolist(), residuals[~kept].tolist(), strict=True))
         messages = outlier_messages(named, len(log), settled)
         return replace(fit, outliers=named, messages=[*messages, *fit.messages])
 

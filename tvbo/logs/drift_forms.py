@@ -61,7 +61,7 @@ def compare_drift(
             "Expected a log of one segment to compare forms of drift. Got "
             f"{int(log.segments.max()) + 1} segments."
         )
-    log, messages = log.rows(log.order), []
+    messages = []
     if len(log) > MAX_DENSE:
         messages.append(
             f"Forms of drift were compared on the newest {MAX_DENSE:,} of {len(log):,} rows."

@@ -35,15 +35,16 @@ def windows_of(log: DriftLog, max_dense: int) -> list[tuple[DriftLog, int]]:
     seen (Stein, Chi, Welty, 2004, "Approximating likelihoods for large spatial data sets").
     """
     if len(log) <= max_dense:
-        return [(log.rows(log.order), 0)]
-    windows, order, first = [], log.order, 0
+        return [(log, 0)]
+    windows, first = [], 0
     for block, is_first in log.blocks(BLOCK):
         first = block.start if is_first else first
         age = block.start - first
         reach = torch.logspace(0, math.log10(max(age, 1)), EARLIER + RECENT, dtype=torch.float64)
         ages = torch.cat([torch.arange(1, RECENT + 1), reach.long()]).unique()
-        given = order[block.start - ages[ages <= age].flip(0)]
-        windows.append((log.rows(torch.cat([given, order[block]])), len(given)))
+        given = block.start - ages[ages <= age].flip(0)
+        rows = torch.cat([given, torch.arange(block.start, block.stop)])
+        windows.append((log.rows(rows), len(given)))
     return windows
 
 
@@ -139,7 +140,7 @@ class BlockLikelihood:
     allowed. Each segment begins with the prior.
 
     Args:
-        log: The observations, in any order.
+        log: The observations.
         covar_module: The kernel over actions.
         mean: The prior mean; None integrates it out.
         block: Observations in a block.
@@ -148,11 +149,9 @@ class BlockLikelihood:
     def __init__(
         self, log: DriftLog, covar_module: Kernel, mean: float | None, block: int = EXACT_BLOCK
     ):
-        self.covar_module, self.mean = covar_module, mean
-        self.actions, arms = torch.unique(log.actions, dim=0, return_inverse=True)
-        order = log.order
-        self.log, self.arms = log.rows(order), arms[order]
-        self.blocks = self.log.blocks(block)
+        self.log, self.covar_module, self.mean = log, covar_module, mean
+        self.actions, self.arms = torch.unique(log.actions, dim=0, return_inverse=True)
+        self.blocks = log.blocks(block)
 
     def __call__(self, rate: Tensor, noise_variance: Tensor) -> tuple[Tensor, float]:
         """Return the log likelihood, differentiable, and the mean at which it was evaluated.

@@ -83,15 +83,14 @@ class LogModel:
         Raises:
             NotPSDError: if the covariance is singular to rounding.
         """
-        order, n = log.order, len(log)
+        n = len(log)
         residuals = torch.empty_like(log.Y)
         core = n if n <= WINDOW else WINDOW - 2 * MARGIN
         for start in range(0, n, core):
             first = max(0, start - MARGIN)
-            window = order[first : start + core + MARGIN]
+            window = slice(first, start + core + MARGIN)
             found = self._in_window(log.rows(window), kept[window], given[window])
-            judged = slice(start - first, start - first + core)
-            residuals[window[judged]] = found[judged]
+            residuals[start : start + core] = found[start - first :][:core]
         return residuals
 
     def _in_window(self, log: DriftLog, kept: Tensor, given: Tensor) -> Tensor:

@@ -109,17 +109,14 @@ def recommend(
     Raises:
         InputDataError: if the time is before the last row, or as of :func:`fit_drift`.
     """
-    log = DriftLog.from_rows(train_X, train_Y, train_Yvar, -1)
+    log = DriftLog.from_rows(train_X, train_Y, train_Yvar, -1, row_numbers=row_numbers)
     known = list(context or {})
     fixed = torch.tensor([*(context or {}).values()], dtype=torch.float64)
     last = log.times.max().item()
     t = last + fit.round_length if t is None else t
     if not (math.isfinite(t) and t >= last):
         raise InputDataError(f"Expected a time from that of the last row, {last:g}, on. Got {t}.")
-    numbers = range(len(log)) if row_numbers is None else row_numbers
-    left_out = dict(fit.outliers)
-    log = log.rows(torch.tensor([number not in left_out for number in numbers]))
-    log = log.rows(log.order[-MAX_DENSE:])
+    log = log.without(fit.outliers).rows(slice(-MAX_DENSE, None))
     model = _model_of(fit, log)
     assert model.mean_module is not None
 
