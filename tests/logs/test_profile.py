@@ -14,9 +14,8 @@ from tvbo.logs.maximize import (
     RATE,
     ROOT_TOLERANCE,
     LikelihoodMaximizer,
+    Profile,
     at_rate,
-    profile_rate,
-    rates_at_noise,
 )
 from tvbo.test_functions.drifting_gp import drifting_gp_log
 
@@ -44,7 +43,7 @@ def make_maximizer(noise_variance, learns_scale, n=80, seed=0):
 @pytest.mark.combinations
 def test_ends_lie_on_the_threshold_to_the_tolerance(noise, learns_scale, seed):
     maximizer = make_maximizer(noise, learns_scale, seed=seed)
-    profile = profile_rate(maximizer, 3, 0.95, lambda step: None)
+    profile = Profile(maximizer, 3, 0.95, lambda step: None)
 
     def excess(log_rate):
         rough = maximizer.explore(at_rate(profile.best.theta, log_rate), RATE)
@@ -60,10 +59,8 @@ def test_ends_lie_on_the_threshold_to_the_tolerance(noise, learns_scale, seed):
 @pytest.mark.parametrize(("noise", "learns_scale"), [(0.05, False), (None, True)])
 def test_rates_with_the_noise_held(noise, learns_scale):
     maximizer = make_maximizer(noise, learns_scale)
-    profile = profile_rate(maximizer, 3, 0.95, lambda step: None)
+    profile = Profile(maximizer, 3, 0.95, lambda step: None)
     variances = [0.02, 0.2]
-    for variance, rate in zip(
-        variances, rates_at_noise(maximizer, profile, variances), strict=True
-    ):
-        held = profile_rate(make_maximizer(variance, learns_scale), 3, 0.95, lambda step: None)
+    for variance, rate in zip(variances, profile.rates_at_noise(variances), strict=True):
+        held = Profile(make_maximizer(variance, learns_scale), 3, 0.95, lambda step: None)
         assert rate == pytest.approx(math.exp(held.best.log_rate), rel=1e-3)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import math
-import time
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -30,6 +28,7 @@ from tvbo.logs.likelihood import (
     LogLikelihood,
 )
 from tvbo.logs.maximize import (
+    NOISE,
     OUTLIERS,
     RATE,
     START_STEPS,
@@ -37,17 +36,12 @@ from tvbo.logs.maximize import (
     LikelihoodMaximizer,
     Optimum,
     Profile,
-    at_rate,
     explore_starts,
-    profile_rate,
-    rates_at_noise,
 )
-from tvbo.logs.outliers import LogModel, clipped, find_outliers, outlier_messages
+from tvbo.logs.outliers import MAX_REFITS, LogModel, clipped, is_outlier, outlier_messages
 from tvbo.logs.parameters import scaled_kernel
 from tvbo.terminal import patient_steps
 from tvbo.values import as_number, check_positive
-
-logger = logging.getLogger("tvbo.logs")
 
 MAX_ACTIONS = 200
 """Distinct actions up to which a long log has an exact likelihood, block by block."""
@@ -55,10 +49,6 @@ MAX_ACTIONS = 200
 BLOCKS_PAY = 2
 """Blocks are faster than the dense factorization in logs more than this many times as long as the
 sum of block size and distinct actions, as measured; the operations are N (b + n)² and N³."""
-
-FROM_STARTS, OF_WHOLE = 20, 18
-"""Evaluations of the likelihood in a fit, for each parameter, as measured: from the starts, on a
-subsample if the log is long, and then on the whole log."""
 
 SUBSAMPLE_SIZE, LONG = 300, 600
 """Observations of the subsample from which the starts of a long log are maximized, and those above
@@ -167,12 +157,7 @@ def fit_drift(
         )
     with patient_steps([*STEPS, *forms], "fit_drift", progress) as on_step:
         task = _Fit(covar_module, noise_variance, mean, time_unit, level, num_starts, on_step)
-        if logger.isEnabledFor(logging.INFO):
-            logger.info(task.prospect(log))
-        if outliers:
-            fit = task.robust(log)
-        else:
-            fit, _ = task.whole(log)
+        fit = task.robust(log) if outliers else task.whole(log)[0]
         fit = replace(fit, messages=[*messages, *fit.messages])
         if forms:
             fixed = noise_variance is not None, mean is not None
@@ -193,30 +178,33 @@ class _Fit:
     num_starts: int
     on_step: Callable[[str], None]
 
-    def prospect(self, log: DriftLog) -> str:
-        """Return how many rows there are, and how long their fit may take."""
-
-        def seconds(maximizer: LikelihoodMaximizer) -> float:
-            low, high = maximizer.rate_bounds
-            found = []
-            for share in (0.4, 0.6):
-                begun = time.process_time()
-                maximizer.value(at_rate(maximizer.start, low + share * (high - low)))
-                found.append(time.process_time() - begun)
-            return min(found)
-
-        whole, subsample = self._prepared(log)
-        total = OF_WHOLE * seconds(whole) + FROM_STARTS * seconds(subsample)
-        total *= int(whole.free().sum())
-        return f"fitting {len(log):,} rows: about {max(1.0, total):.0f} s of CPU"
-
     def robust(self, log: DriftLog) -> DriftFit:
-        """Fit a log without its outliers, which are named by the numbers of their rows."""
+        """Fit a log without its outliers, which are named by the numbers of their rows.
+
+        A row is an outlier if its outcome is too far from its prediction by all other rows that are
+        none (leave-one-out; Rasmussen, Williams, 2006, Section 5.4.2), with the parameters fitted
+        to these rows. Fit and prediction are repeated until the same rows are found again, so that
+        a row which only looked bad beside a worse one returns. The first fit is of outcomes moved
+        to within four standard deviations of the median, both robust.
+        """
         self.on_step(OUTLIERS)
-        fit = model = None
-        if torch.equal(clipped(log.Y), log.Y):
+        fit, given, kept = None, clipped(log.Y), torch.ones(len(log), dtype=torch.bool)
+        if torch.equal(given, log.Y):
             fit, model = self.whole(log)
-        kept, residuals, settled = find_outliers(log, self.rough, model)
+        else:
+            model = self.rough(replace(log, Y=given), None)
+        residuals, settled = model.residuals(log, kept, given), False
+        for _ in range(MAX_REFITS):
+            usual = ~is_outlier(residuals, kept)
+            rest = log.rows(usual)
+            if settled := torch.equal(usual, kept):
+                break
+            if not rest.can_be_fitted:
+                # If all outcomes but the outliers are equal, say, nothing tells what is usual.
+                kept, settled = torch.ones_like(kept), True
+                break
+            kept, model = usual, self.rough(rest, model)
+            residuals = model.residuals(log, kept, log.Y)
         if fit is None or not kept.all():
             fit, _ = self.whole(log.rows(kept))
         named = sorted(zip(log.numbers[~kept].tolist(), residuals[~kept].tolist(), strict=True))
@@ -224,16 +212,61 @@ class _Fit:
         return replace(fit, outliers=named, messages=[*messages, *fit.messages])
 
     def whole(self, log: DriftLog) -> tuple[DriftFit, LogModel]:
-        """Fit a log, with interval and test."""
+        """Fit a log, with interval and test; return its model, too, which has the same kernel."""
         maximizer, subsample = self._prepared(log)
         # Without memory, outcomes each at a time of its own have a variance, and no more.
         is_mostly_alone = 2 * len(log.instants) > len(log)
         lost = int(maximizer.free(RATE).sum()) if is_mostly_alone else 1
-        profile = profile_rate(
+        profile = Profile(
             maximizer, self.num_starts, self.level, self.on_step, subsample, max(1, lost)
         )
-        model = _model(maximizer, profile.best)
-        return self._result(profile, maximizer, log), model
+        best = profile.best
+        rate, sigma2 = profile.rate(best.log_rate), math.exp(best.theta[NOISE])
+        by_noise = []
+        if log.Yvar is None:
+            by_noise.append((sigma2, forgetting_rate(rate)))
+            for factors in (NOISE_FACTORS, [1 / factor for factor in NOISE_FACTORS]):
+                fixed = [sigma2 * factor for factor in factors]
+                rates = profile.rates_at_noise(fixed)
+                by_noise += zip(fixed, map(forgetting_rate, rates), strict=False)
+            by_noise.sort()
+        # After the other noise variances, which have moved the kernel.
+        model = _model(maximizer, best)
+        kernel = model.covar_module
+        statistic = max(0.0, 2 * (best.log_likelihood - profile.at_zero.log_likelihood))
+        smooth = [k for k in kernel.modules() if isinstance(k, Kernel) and k.has_lengthscale]
+        scaled = [k for k in kernel.modules() if isinstance(k, ScaleKernel)]
+        nu = next((k.nu for k in smooth if isinstance(k, MaternKernel)), math.inf)
+        round_length = log.gaps.median().item()
+        horizon, dim = log.span / round_length + 1, log.actions.shape[-1]
+        low, high = profile.interval
+        fit = DriftFit(
+            forgetting_rate=forgetting_rate(rate),
+            forgetting_rate_interval=(forgetting_rate(low), forgetting_rate(high)),
+            level=self.level,
+            time_unit=self.time_unit,
+            half_life=2 * math.log(2) / rate if rate > 0 else math.inf,
+            noise_variance=None if log.Yvar is not None else sigma2,
+            mean=model.mean,
+            lengthscales=[x for k in smooth for x in k.lengthscale.detach().flatten().tolist()],
+            outputscale=scaled[0].outputscale.item() if scaled else None,
+            log_likelihood=best.log_likelihood,
+            lr_statistic=statistic,
+            lr_pvalue=0.5 * math.erfc(math.sqrt(0.5 * statistic)) if statistic > 0 else 1.0,
+            round_length=round_length,
+            block_length=block_length(
+                forgetting_rate(rate * round_length), horizon, dim=dim, nu=nu
+            ),
+            n_observations=len(log),
+            messages=self._messages(profile, log, by_noise),
+            profile=[
+                (forgetting_rate(profile.rate(log_rate)), point.log_likelihood)
+                for log_rate, point in sorted(profile.points.items())
+            ],
+            covar_module=kernel,
+            forgetting_rate_by_noise=by_noise,
+        )
+        return fit, model
 
     def rough(self, log: DriftLog, before: LogModel | None) -> LogModel:
         """Fit a log from starts alone, or a model of nearly the same, on a subsample if long."""
@@ -267,63 +300,13 @@ class _Fit:
             subsample = maximizer_of(log.subsample(SUBSAMPLE_SIZE))
         return maximizer, subsample
 
-    def _result(self, profile: Profile, maximizer: LikelihoodMaximizer, log: DriftLog) -> DriftFit:
-        """Return the result of a fit, and set the kernel to the maximum."""
-        best, kernel = profile.best, maximizer.covar_module
-        sigma2, _ = maximizer.assign(best.theta)
-        by_noise = []
-        if log.Yvar is None:
-            by_noise.append((sigma2, forgetting_rate(profile.rate(best.log_rate))))
-            for factors in (NOISE_FACTORS, [1 / factor for factor in NOISE_FACTORS]):
-                fixed = [sigma2 * factor for factor in factors]
-                rates = rates_at_noise(maximizer, profile, fixed)
-                by_noise += zip(fixed, map(forgetting_rate, rates), strict=False)
-            by_noise.sort()
-        # The other noise variances have moved the kernel.
-        _, mean = maximizer.assign(best.theta)
-        rate = profile.rate(best.log_rate)
-        statistic = max(0.0, 2 * (best.log_likelihood - profile.at_zero.log_likelihood))
-        smooth = [k for k in kernel.modules() if isinstance(k, Kernel) and k.has_lengthscale]
-        scaled = [k for k in kernel.modules() if isinstance(k, ScaleKernel)]
-        nu = next((k.nu for k in smooth if isinstance(k, MaternKernel)), math.inf)
-        round_length = log.gaps.median().item()
-        horizon, dim = log.span / round_length + 1, log.actions.shape[-1]
-        low, high = profile.interval
-        return DriftFit(
-            forgetting_rate=forgetting_rate(rate),
-            forgetting_rate_interval=(forgetting_rate(low), forgetting_rate(high)),
-            level=self.level,
-            time_unit=self.time_unit,
-            half_life=2 * math.log(2) / rate if rate > 0 else math.inf,
-            noise_variance=None if log.Yvar is not None else sigma2,
-            mean=mean,
-            lengthscales=[x for k in smooth for x in k.lengthscale.detach().flatten().tolist()],
-            outputscale=scaled[0].outputscale.item() if scaled else None,
-            log_likelihood=best.log_likelihood,
-            lr_statistic=statistic,
-            lr_pvalue=0.5 * math.erfc(math.sqrt(0.5 * statistic)) if statistic > 0 else 1.0,
-            round_length=round_length,
-            block_length=block_length(
-                forgetting_rate(rate * round_length), horizon, dim=dim, nu=nu
-            ),
-            n_observations=len(log),
-            messages=self._messages(profile, maximizer, log, by_noise),
-            profile=[(forgetting_rate(profile.rate(x)), y) for x, y in profile.points],
-            covar_module=kernel,
-            forgetting_rate_by_noise=by_noise,
-        )
-
     def _messages(
-        self,
-        profile: Profile,
-        maximizer: LikelihoodMaximizer,
-        log: DriftLog,
-        by_noise: list[tuple[float, float]],
+        self, profile: Profile, log: DriftLog, by_noise: list[tuple[float, float]]
     ) -> list[str]:
         """Return warnings on the reliability of the numbers."""
-        messages = []
+        messages, maximizer = [], profile.maximizer
         best, (low, high) = profile.best, profile.interval
-        values = [y for _, y in profile.points]
+        values = [point.log_likelihood for point in profile.points.values()]
         change = max(values) - min(values)
         if change < FLAT:
             messages.append(

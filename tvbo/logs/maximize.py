@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq, minimize
 from scipy.special import gammaincinv
 from torch import Tensor
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from tvbo.quadratic_model import CLOSE, Array, Function, QuadraticModel
 
@@ -167,7 +168,7 @@ class LikelihoodMaximizer:
 
     def assign(self, theta: Array) -> tuple[float, float]:
         """Set the kernel to a vector; return the noise variance and the mean there."""
-        rate, noise = self._set(theta)
+        rate, noise = self._set(theta).exp()
         with torch.no_grad():
             _, mean = self.likelihood(rate, noise)
         return noise.item(), mean
@@ -178,13 +179,13 @@ class LikelihoodMaximizer:
         # An unbounded range has no length; there the distance itself counts.
         span = np.where(np.isfinite(high - low), high - low, 1.0)
         near = np.minimum(theta - low, high - theta) <= AT_BOUND * span
-        places = [i for i in np.flatnonzero(near & self.free(RATE)).tolist()]
-        return list(dict.fromkeys(self.names[i] for i in places))
+        places = np.flatnonzero(near & self.free(RATE))
+        return list(dict.fromkeys(self.names[place] for place in places))
 
     def free(self, *held: int) -> NDArray[np.bool_]:
-        """Return which parameters are neither held nor given."""
-        free = np.ones(len(self.start), dtype=bool)
-        free[[*held, *([] if self.learns_noise else [NOISE])]] = False
+        """Return which parameters have a range, and are not held."""
+        free: NDArray[np.bool_] = self.bounds[:, 0] < self.bounds[:, 1]
+        free[list(held)] = False
         return free
 
     def _function(self, theta: Array, free: NDArray[np.bool_]) -> Function:
@@ -196,28 +197,22 @@ class LikelihoodMaximizer:
 
         return function
 
-    def _set(self, theta: Array) -> tuple[Tensor, Tensor]:
-        """Set the kernel to a vector; return ρ and σ²."""
-        rate, noise, *rest = torch.as_tensor(theta, dtype=torch.float64).split(
-            [1, 1, *(parameter.numel() for parameter in self.kernel_parameters)]
-        )
-        with torch.no_grad():
-            for parameter, values in zip(self.kernel_parameters, rest, strict=True):
-                parameter.copy_(values.reshape(parameter.shape))
-        return rate[0].exp(), noise[0].exp()
+    def _set(self, theta: Sequence[float] | Array) -> Tensor:
+        """Set the kernel to a vector; return log ρ and log σ²."""
+        values = torch.tensor(theta, dtype=torch.float64)
+        vector_to_parameters(values[2:], self.kernel_parameters)
+        return values[:2]
 
     def _evaluate(self, *theta: float) -> tuple[float, Array]:
         """Return the negative log likelihood and its gradient."""
-        rate, noise = self._set(np.array(theta))
-        inputs = [rate.requires_grad_(), noise.requires_grad_(), *self.kernel_parameters]
+        logarithms = self._set(theta).requires_grad_()
+        inputs = [logarithms, *self.kernel_parameters]
         try:
-            value, _ = self.likelihood(rate, noise)
+            value, _ = self.likelihood(*logarithms.exp())
         except NotPSDError:
             return math.inf, np.zeros(len(theta))
         gradients = torch.autograd.grad(value, inputs, allow_unused=True, materialize_grads=True)
-        # By the chain rule, because the vector holds the logarithms of ρ and σ².
-        slopes = [gradients[0] * rate.detach(), gradients[1] * noise.detach(), *gradients[2:]]
-        gradient: Array = -torch.cat([slope.flatten() for slope in slopes]).numpy()
+        gradient: Array = -parameters_to_vector(gradients).numpy()
         # Read-only, because it is cached.
         gradient.flags.writeable = False
         return -value.item(), gradient
@@ -263,36 +258,180 @@ STEPS = OUTLIERS, STARTS, MAXIMUM, LIMITS, INTERVAL = (
 """Steps of a fit, in order."""
 
 
-@dataclass(frozen=True)
+ROOT_TOLERANCE = 1e-3
+"""Tolerance of log ρ at the ends of an interval: a thousandth of ρ."""
+
+FIRST_STEP = 0.25
+"""First step in log ρ outwards from the maximum, at most; each later one is a half longer."""
+
+
 class Profile:
-    """The profile likelihood of the rate.
+    r"""The profile likelihood of the rate: its maximum, and both ends of the interval.
+
+    The maximum is the best of several starts. Near it the other parameters are linear in log ρ, so
+    a line gives the start of each point, and :math:`z = \sqrt{2 (\ell_{max} - \ell(\rho))}` is
+    proportional to the distance in log ρ, so that few points find where the profile is lower by a
+    given amount.
 
     Args:
+        maximizer: Maximizer of the likelihood.
+        num_starts: Number of starts, spread evenly in log ρ over the bounds of the maximizer.
+        level: Confidence of the interval.
+        on_step: Called with the name of each step, and with the last one for each point of the
+            profile, for a progress bar.
+        subsample: Maximizer of the likelihood of a subsample of the log, with the same parameters,
+            used for all starts; the best of its maxima is the start for the whole log. None uses
+            the whole log.
+        memory_parameters: Degrees of freedom of the test of no memory, at which the interval may
+            be open: the number of parameters, ρ among them, that then make no difference.
+
+    Attributes:
         best: The maximum.
         at_zero: The maximum for a constant function, ρ = 0.
         at_infinity: The maximum for independent functions at different times, ρ = ∞.
-        log_interval: Logarithms of the rates that the likelihood-ratio test does not reject.
-        points: ``(log ρ, log likelihood)`` of all points of the profile computed, by rate.
-        model: Quadratic model at the maximum in the free parameters; None at a limit.
+        points: All points of the profile computed, by log ρ.
+        interval: Rates ρ that the likelihood-ratio test does not reject, from 0 to infinity.
     """
 
-    best: Optimum
-    at_zero: Optimum
-    at_infinity: Optimum
-    log_interval: tuple[float, float]
-    points: list[tuple[float, float]]
-    model: QuadraticModel | None
+    def __init__(
+        self,
+        maximizer: LikelihoodMaximizer,
+        num_starts: int,
+        level: float,
+        on_step: Callable[[str], None],
+        subsample: LikelihoodMaximizer | None = None,
+        memory_parameters: int = 1,
+    ):
+        self.maximizer, self._on_step = maximizer, on_step
+        low, high = maximizer.rate_bounds
+        subsample = subsample or maximizer
+        # Quantiles of χ² by its incomplete gamma function; importing scipy.stats takes long.
+        drop, drop_at_infinity = (gammaincinv(0.5 * df, level) for df in (1, memory_parameters))
+        on_step(STARTS)
+        optima = explore_starts(subsample, num_starts)
 
-    @property
-    def interval(self) -> tuple[float, float]:
-        """Rates ρ that the likelihood-ratio test does not reject, from 0 to infinity."""
-        return self.rate(self.log_interval[0]), self.rate(self.log_interval[1])
+        def at_limit(log_rate: float) -> Array:
+            thetas = [at_rate(each.theta, log_rate) for each in optima]
+            thetas.append(at_rate(subsample.start, log_rate))
+            return subsample.explore(max(thetas, key=subsample.value), RATE).theta
+
+        on_step(MAXIMUM)
+        rough = max((each.theta for each in optima), key=maximizer.value)
+        self.best, self._model = maximizer.refine(rough)
+        gain = self.best.log_likelihood - maximizer.value(rough)
+        on_step(LIMITS)
+        self.at_zero = maximizer.explore(at_limit(low - BEYOND), RATE, max_steps=LIMIT_STEPS)
+        theta = at_limit(high + BEYOND)
+        # It is only compared with a threshold, which it may be far below.
+        reach = maximizer.value(theta) + OUT_OF_REACH * (1 + gain)
+        steps_there = LIMIT_STEPS if reach > self.best.log_likelihood - drop_at_infinity else 0
+        self.at_infinity = maximizer.explore(theta, RATE, max_steps=steps_there)
+        for limit in (self.at_zero, self.at_infinity):
+            if limit.log_likelihood > self.best.log_likelihood:
+                self.best, self._model = limit, None
+
+        self.points = {o.log_rate: o for o in (self.at_zero, self.best, self.at_infinity)}
+        while True:
+            self._others = self._held(RATE)
+            lower = self._end(self.at_zero, drop, -1.0)
+            upper = self.at_infinity.log_rate
+            if self.at_infinity.log_likelihood < self.best.log_likelihood - drop_at_infinity:
+                upper = self._end(self.at_infinity, drop, 1.0)
+            higher = max(self.points.values(), key=_height)
+            if higher.log_likelihood <= self.best.log_likelihood + IMPROVEMENT:
+                break
+            # The search found a better maximum than any start: repeat it from there.
+            self.best, self._model = maximizer.refine(higher.theta)
+            if self.best.log_likelihood < higher.log_likelihood:
+                self.best, self._model = higher, None
+            again = maximizer.explore(at_rate(self.best.theta, self.at_zero.log_rate), RATE)
+            self.at_zero = max(self.at_zero, again, key=_height)
+            self.points |= {o.log_rate: o for o in (self.best, self.at_zero)}
+        self.interval = self.rate(lower), self.rate(upper)
 
     def rate(self, log_rate: float) -> float:
         """Return ρ, exactly zero and infinite at the two limits."""
         if log_rate == self.at_zero.log_rate:
             return 0.0
         return math.inf if log_rate == self.at_infinity.log_rate else math.exp(log_rate)
+
+    def rates_at_noise(self, noise_variances: Sequence[float]) -> list[float]:
+        """Return the maximum likelihood rates ρ for fixed noise variances.
+
+        Args:
+            noise_variances: Values of σ², each close to the previous one. Each fit starts from the
+                one before, the first from the maximum.
+
+        Returns:
+            A rate for each value, up to the first at which the likelihood is not finite.
+        """
+        maximizer, theta, rates = self.maximizer, self.best.theta, []
+        model, slope, _ = self._held(NOISE)
+        for noise_variance in noise_variances:
+            # The maximum may be at a limit, outside the bounds.
+            start = at_rate(theta, np.clip(theta[RATE], *maximizer.rate_bounds))
+            start += slope * (math.log(noise_variance) - start[NOISE])
+            start[NOISE] = math.log(noise_variance)
+            found, _ = maximizer.refine(start, NOISE, model=model, max_steps=LIMIT_STEPS)
+            if not math.isfinite(found.log_likelihood):
+                break
+            theta = found.theta
+            rates.append(math.exp(found.log_rate))
+        return rates
+
+    def _held(self, place: int) -> tuple[QuadraticModel | None, Array, float]:
+        """Return the model without a parameter, slopes of all others by it, and its curvature."""
+        model, free = self._model, self.maximizer.free()
+        direction = np.zeros(len(free))
+        if model is None or not free[place]:
+            return model, direction, 0.0
+        others = np.flatnonzero(free) != place
+        rest = QuadraticModel(model.hessian[np.ix_(others, others)], model.held[others])
+        across = model.hessian[others, place]
+        direction[self.maximizer.free(place)] = slope = -np.linalg.solve(rest.hessian, across)
+        return rest, direction, float(model.hessian[place, place] + across @ slope)
+
+    def _at(self, log_rate: float) -> Optimum:
+        """Return the point of the profile at a rate."""
+        if log_rate not in self.points:
+            self._on_step(INTERVAL)
+            near = min(self.points, key=lambda known: abs(known - log_rate))
+            rest, direction, _ = self._others
+            start = at_rate(self.points[near].theta, log_rate) + direction * (log_rate - near)
+            if rest is None:
+                found = self.maximizer.explore(start, RATE)
+            else:
+                found, _ = self.maximizer.refine(start, RATE, model=rest, close=PROFILE)
+            self.points[log_rate] = found
+        return self.points[log_rate]
+
+    def _end(self, limit: Optimum, drop: float, outwards: float) -> float:
+        """Return the log ρ between maximum and limit at which the profile crosses the threshold.
+
+        Args:
+            limit: The point at the limit of no drift or no memory.
+            drop: Difference of the threshold from the maximum, in nats.
+            outwards: 1 for higher rates, -1 for lower ones.
+        """
+        best, depth = self.best, math.sqrt(2 * drop)
+        if limit.log_likelihood >= best.log_likelihood - drop:
+            return limit.log_rate
+
+        def excess(log_rate: float) -> float:
+            fallen = best.log_likelihood - self._at(log_rate).log_likelihood
+            return math.sqrt(max(0.0, 2 * fallen)) - depth
+
+        inner = float(np.clip(best.log_rate, *self.maximizer.rate_bounds))
+        # If the maximum is at a limit, the interval may end between the bounds and that limit.
+        while inner != best.log_rate and excess(inner) >= 0:
+            inner += min(1.0, max(-1.0, best.log_rate - inner))
+        step = min(FIRST_STEP, depth / math.sqrt(self._others[2] or 1e-9))
+        outer = inner + outwards * step
+        while excess(outer) < 0:
+            step *= 1.5
+            inner, outer = outer, outer + outwards * step
+        end: float = brentq(excess, inner, outer, xtol=ROOT_TOLERANCE)
+        return end
 
 
 def explore_starts(maximizer: LikelihoodMaximizer, num_starts: int) -> list[Optimum]:
@@ -307,202 +446,5 @@ def at_rate(theta: Array, log_rate: float) -> Array:
     return np.concatenate([[log_rate], theta[1:]])
 
 
-def profile_rate(
-    maximizer: LikelihoodMaximizer,
-    num_starts: int,
-    level: float,
-    on_step: Callable[[str], None],
-    subsample: LikelihoodMaximizer | None = None,
-    memory_parameters: int = 1,
-) -> Profile:
-    """Maximize the likelihood from several starts, and find both ends of the interval.
-
-    Args:
-        maximizer: Maximizer of the likelihood.
-        num_starts: Number of starts, spread evenly in log ρ over the bounds of the maximizer.
-        level: Confidence of the interval.
-        on_step: Called with the name of each step, and with the last one for each point of the
-            profile, for a progress bar.
-        subsample: Maximizer of the likelihood of a subsample of the log, with the same parameters,
-            used for all starts; the best of its maxima is the start for the whole log. None uses
-            the whole log.
-        memory_parameters: Degrees of freedom of the test of no memory, at which the interval may
-            be open: the number of parameters, ρ among them, that then make no difference.
-    """
-    low, high = maximizer.rate_bounds
-    subsample = subsample or maximizer
-    # Quantiles of χ² by its incomplete gamma function; importing scipy.stats takes long.
-    drop, drop_at_infinity = (gammaincinv(0.5 * df, level) for df in (1, memory_parameters))
-    on_step(STARTS)
-    optima = explore_starts(subsample, num_starts)
-
-    def at_limit(log_rate: float) -> Array:
-        thetas = [at_rate(each.theta, log_rate) for each in optima]
-        thetas.append(at_rate(subsample.start, log_rate))
-        return subsample.explore(max(thetas, key=subsample.value), RATE).theta
-
-    on_step(MAXIMUM)
-    rough = max((each.theta for each in optima), key=maximizer.value)
-    best, model = maximizer.refine(rough)
-    gain = best.log_likelihood - maximizer.value(rough)
-    on_step(LIMITS)
-    at_zero = maximizer.explore(at_limit(low - BEYOND), RATE, max_steps=LIMIT_STEPS)
-    theta = at_limit(high + BEYOND)
-    # It is only compared with a threshold, which it may be far below.
-    reach = maximizer.value(theta) + OUT_OF_REACH * (1 + gain)
-    steps_there = LIMIT_STEPS if reach > best.log_likelihood - drop_at_infinity else 0
-    at_infinity = maximizer.explore(theta, RATE, max_steps=steps_there)
-    for limit in (at_zero, at_infinity):
-        if limit.log_likelihood > best.log_likelihood:
-            best, model = limit, None
-
-    points = {o.log_rate: o for o in (at_zero, best, at_infinity)}
-    while True:
-        search = _ProfileSearch(maximizer, best, model, points, lambda: on_step(INTERVAL))
-        lower = search.end(at_zero, drop, -1.0)
-        upper = at_infinity.log_rate
-        if at_infinity.log_likelihood < best.log_likelihood - drop_at_infinity:
-            upper = search.end(at_infinity, drop, 1.0)
-        higher = max(points.values(), key=_height)
-        if higher.log_likelihood <= best.log_likelihood + IMPROVEMENT:
-            break
-        # The search found a better maximum than any start: repeat it from there.
-        best, model = maximizer.refine(higher.theta)
-        if best.log_likelihood < higher.log_likelihood:
-            best, model = higher, None
-        points[best.log_rate] = best
-        again = maximizer.explore(at_rate(best.theta, at_zero.log_rate), RATE)
-        at_zero = max(at_zero, again, key=_height)
-        points[at_zero.log_rate] = at_zero
-    return Profile(
-        best=best,
-        at_zero=at_zero,
-        at_infinity=at_infinity,
-        log_interval=(lower, upper),
-        points=sorted((rate, o.log_likelihood) for rate, o in points.items()),
-        model=model,
-    )
-
-
-def rates_at_noise(
-    maximizer: LikelihoodMaximizer, profile: Profile, noise_variances: Sequence[float]
-) -> list[float]:
-    """Return the maximum likelihood rates ρ for fixed noise variances.
-
-    Args:
-        maximizer: Maximizer of the likelihood, with a learned or a fixed noise variance.
-        profile: Its profile. Each fit starts from the one before, the first from the maximum.
-        noise_variances: Values of σ², each close to the previous one.
-
-    Returns:
-        A rate for each value, up to the first at which the likelihood is not finite.
-    """
-    theta, rates = profile.best.theta, []
-    model, slope, _ = _held(maximizer, profile.model, NOISE)
-    for noise_variance in noise_variances:
-        # The maximum may be at a limit, outside the bounds.
-        start = at_rate(theta, np.clip(theta[RATE], *maximizer.rate_bounds))
-        start += slope * (math.log(noise_variance) - start[NOISE])
-        start[NOISE] = math.log(noise_variance)
-        found, _ = maximizer.refine(start, NOISE, model=model, max_steps=LIMIT_STEPS)
-        if not math.isfinite(found.log_likelihood):
-            break
-        theta = found.theta
-        rates.append(math.exp(found.log_rate))
-    return rates
-
-
-def _held(
-    maximizer: LikelihoodMaximizer, model: QuadraticModel | None, place: int
-) -> tuple[QuadraticModel | None, Array, float]:
-    """Return the model without a parameter, slopes of all others by it, and its curvature so."""
-    direction, free = np.zeros_like(maximizer.start), maximizer.free()
-    if model is None or not free[place]:
-        return model, direction, 0.0
-    others = np.flatnonzero(free) != place
-    rest = QuadraticModel(model.hessian[np.ix_(others, others)], model.held[others])
-    across = model.hessian[others, place]
-    direction[maximizer.free(place)] = slope = -np.linalg.solve(rest.hessian, across)
-    return rest, direction, float(model.hessian[place, place] + across @ slope)
-
-
 def _height(optimum: Optimum) -> float:
     return optimum.log_likelihood
-
-
-ROOT_TOLERANCE = 1e-3
-"""Tolerance of log ρ at the ends of an interval: a thousandth of ρ."""
-
-FIRST_STEP = 0.25
-"""First step in log ρ outwards from the maximum, at most; each later one is a half longer."""
-
-
-@dataclass
-class _ProfileSearch:
-    r"""Points and crossings of the profile likelihood around a maximum.
-
-    Near the maximum the other parameters are linear in log ρ, so a line gives the start of each
-    point, and :math:`z = \sqrt{2 (\ell_{max} - \ell(\rho))}` is proportional to the distance in
-    log ρ, so that few points find where the profile is lower by a given amount.
-
-    Args:
-        maximizer: Maximizer of the likelihood.
-        best: The maximum.
-        model: Quadratic model of the likelihood there, in the free parameters, or None.
-        points: Known points by log ρ, to which computed ones are added.
-        on_point: Called before each point is computed.
-    """
-
-    maximizer: LikelihoodMaximizer
-    best: Optimum
-    model: QuadraticModel | None
-    points: dict[float, Optimum]
-    on_point: Callable[[], None]
-
-    @cached_property
-    def others(self) -> tuple[QuadraticModel | None, Array, float]:
-        """Model of the other parameters, their slopes by log ρ, and its curvature with these."""
-        return _held(self.maximizer, self.model, RATE)
-
-    def at(self, log_rate: float) -> Optimum:
-        """Return the point of the profile at a rate."""
-        if log_rate not in self.points:
-            self.on_point()
-            near = min(self.points, key=lambda known: abs(known - log_rate))
-            rest, direction, _ = self.others
-            start = at_rate(self.points[near].theta, log_rate) + direction * (log_rate - near)
-            if rest is None:
-                found = self.maximizer.explore(start, RATE)
-            else:
-                found, _ = self.maximizer.refine(start, RATE, model=rest, close=PROFILE)
-            self.points[log_rate] = found
-        return self.points[log_rate]
-
-    def end(self, limit: Optimum, drop: float, outwards: float) -> float:
-        """Return the log ρ between maximum and limit at which the profile crosses the threshold.
-
-        Args:
-            limit: The point at the limit of no drift or no memory.
-            drop: Difference of the threshold from the maximum, in nats.
-            outwards: 1 for higher rates, -1 for lower ones.
-        """
-        best, depth = self.best, math.sqrt(2 * drop)
-        if limit.log_likelihood >= best.log_likelihood - drop:
-            return limit.log_rate
-
-        def excess(log_rate: float) -> float:
-            fallen = best.log_likelihood - self.at(log_rate).log_likelihood
-            return math.sqrt(max(0.0, 2 * fallen)) - depth
-
-        low, high = self.maximizer.rate_bounds
-        inner = min(max(best.log_rate, low), high)
-        # If the maximum is at a limit, the interval may end between the bounds and that limit.
-        while inner != best.log_rate and excess(inner) >= 0:
-            inner += min(1.0, max(-1.0, best.log_rate - inner))
-        step = min(FIRST_STEP, depth / math.sqrt(self.others[2] or 1e-9))
-        outer = inner + outwards * step
-        while excess(outer) < 0:
-            step *= 1.5
-            inner, outer = outer, outer + outwards * step
-        end: float = brentq(excess, inner, outer, xtol=ROOT_TOLERANCE)
-        return end

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from gpytorch.kernels import Kernel
@@ -152,37 +152,3 @@ def clipped(Y: Tensor) -> Tensor:
     middle = Y.median()
     reach = CLIP * NORMAL_MAD * (Y - middle).abs().median()
     return Y if reach == 0 else Y.clamp(middle - reach, middle + reach)
-
-
-def find_outliers(
-    log: DriftLog,
-    estimate: Callable[[DriftLog, LogModel | None], LogModel],
-    model: LogModel | None = None,
-) -> tuple[Tensor, Tensor, bool]:
-    """Return which rows are no outliers, the residuals of all, and whether that settled.
-
-    A row is an outlier if its outcome is too far from its prediction by all other rows that are
-    none (leave-one-out; Rasmussen, Williams, 2006, Section 5.4.2), with the parameters fitted to
-    these rows. Fit and prediction are repeated until the same rows are found again, so that a row
-    which only looked bad beside a worse one returns. The first fit is of outcomes moved to within
-    four standard deviations of the median, both robust.
-
-    Args:
-        log: The observations.
-        estimate: Fits the model to some of them, from the one before if there is one.
-        model: A fit of the whole log; None fits it with its outcomes clipped.
-    """
-    given = log.Y if model is not None else clipped(log.Y)
-    kept = torch.ones(len(log), dtype=torch.bool)
-    model = model or estimate(replace(log, Y=given), None)
-    residuals = model.residuals(log, kept, given)
-    for _ in range(MAX_REFITS):
-        found = is_outlier(residuals, kept)
-        rest = log.rows(~found)
-        if (found == ~kept).all() or not rest.can_be_fitted:
-            # If all outcomes but the outliers are equal, say, nothing tells what is usual.
-            kept = kept if rest.can_be_fitted else torch.ones_like(kept)
-            return kept, residuals, True
-        kept, model = ~found, estimate(rest, model)
-        residuals = model.residuals(log, kept, log.Y)
-    return kept, residuals, False
