@@ -207,6 +207,17 @@ def test_bad_input_changes_nothing(tvbo, run, space, arguments, monkeypatch):
     assert not (run.parent / "other.db").exists()
 
 
+def test_another_space_is_refused(tvbo, run, space):
+    assert asked(tvbo, run, "--space", space)["trial"] == 1
+    space.write_text(SPACE.replace("[1, 8]", "[1, 9]"))
+    code, _, err = tvbo("ask", run, *HERE, "--space", space)
+    assert code == 2
+    assert "8.0" in err
+    assert "9.0" in err
+    assert f"tvbo new {space} NEW.db --from {run}." in err
+    assert err.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [

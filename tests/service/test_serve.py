@@ -1,5 +1,6 @@
 """``tvbo serve``: what it refuses, and a server from its start to its end."""
 
+import importlib
 import signal
 import subprocess
 import sys
@@ -15,6 +16,18 @@ from tvbo.service.client import RemoteOptimizer  # noqa: E402
 from tvbo.storage import read_run  # noqa: E402
 
 TOKEN = "0123456789abcdef"
+
+
+MAKE = """
+from gpytorch.kernels import RBFKernel
+from tvbo import recipes
+
+class OwnKernel(RBFKernel):
+    pass
+
+def make():
+    return recipes.tv_gp_ucb(bounds={"x": (0.0, 1.0)}, covar_module=OwnKernel())
+"""
 
 
 @pytest.fixture
@@ -34,6 +47,8 @@ def run(tmp_path):
         (["--token-file", "none"], None, "none"),
         (["run.db"], None, "run"),
         (["none.db"], None, "none.db"),
+        (["--make", "of.nothing:make"], None, "of.nothing"),
+        (["--make", "tvbo.recipes"], None, "tvbo.recipes"),
     ],
 )
 def test_what_is_refused_in_one_line(run, monkeypatch, capsys, given, token, named):
@@ -47,9 +62,13 @@ def test_what_is_refused_in_one_line(run, monkeypatch, capsys, given, token, nam
     assert named in line
 
 
-def test_a_server_from_its_start_to_its_end(run, tmp_path):
+def test_a_server_from_its_start_to_its_end(tmp_path, monkeypatch):
     (tmp_path / "token").write_text(TOKEN + "\n")
-    line = [sys.executable, "-m", "tvbo", "serve", str(run), "--port", "0"]
+    (tmp_path / "own.py").write_text(MAKE)
+    monkeypatch.syspath_prepend(tmp_path)
+    run = tmp_path / "run.db"
+    importlib.import_module("own").make().record(run)
+    line = [sys.executable, "-m", "tvbo", "serve", str(run), "--port", "0", "--make", "own:make"]
     line += ["--token-file", "token", "--host", "0.0.0.0"]
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as server:
         address = server.stdout.readline().split()[1].replace("0.0.0.0", "127.0.0.1")

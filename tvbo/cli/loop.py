@@ -12,9 +12,11 @@ from tvbo.cli.app import Run, note, print_rows, print_values, say, short, withou
 from tvbo.cli.options import (
     As,
     Context,
+    Space,
     Time,
     Wait,
     context_of,
+    opened,
     outcome_of,
     values_of,
 )
@@ -72,11 +74,12 @@ def ask(
         str | None,
         typer.Option(help="How long the evaluation takes, in units of t or such as 10min."),
     ] = None,
+    space: Space = None,
     wait: Wait = 60.0,
     as_json: As = False,
 ) -> None:
     """Ask for the next trial."""
-    with Optimizer.open(run, wait=wait) as optimizer:
+    with opened(run, wait, space) as optimizer:
         trial = calls.ask(optimizer, t, context_of(optimizer, context), key, force, duration)
     if as_json:
         typer.echo(json.dumps(trial))
@@ -102,7 +105,7 @@ def tell(
     wait: Wait = 60.0,
 ) -> None:
     """Tell the outcome of a trial; a negative one after --."""
-    with Optimizer.open(run, wait=wait) as optimizer:
+    with opened(run, wait) as optimizer:
         calls.tell(optimizer, trial, outcome_of(optimizer, outcome), variance, t)
     say(f"told trial {trial}: {' '.join(outcome)}")
 
@@ -114,7 +117,7 @@ def fail(
     wait: Wait = 60.0,
 ) -> None:
     """Say that a trial has no outcome, and will not have one."""
-    with Optimizer.open(run, wait=wait) as optimizer:
+    with opened(run, wait) as optimizer:
         calls.fail(optimizer, trial, reason)
     say(f"failed trial {trial}")
 
@@ -129,7 +132,7 @@ def expire(
     wait: Wait = 60.0,
 ) -> None:
     """Give up a trial, or all that are overdue."""
-    with Optimizer.open(run, wait=wait) as optimizer:
+    with opened(run, wait) as optimizer:
         expired = calls.expire(optimizer, trial, older_than, t)["expired"]
     say(f"expired {', '.join(map(str, expired)) or 'no trial'}")
 

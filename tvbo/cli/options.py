@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from botorch.exceptions.errors import InputDataError
 
+from tvbo.cli.app import without_password
+from tvbo.cli.space_file import SpaceError, optimizer_of, read_text
 from tvbo.optimizers import Optimizer
 from tvbo.service.calls import number
 from tvbo.spaces import Parameters
 from tvbo.spaces.search_space import SearchSpace
+from tvbo.storage import StorageError
 
 As = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Time = Annotated[str | None, typer.Option("--t", help="The time; with time_unit, now.")]
@@ -21,6 +26,26 @@ Context = Annotated[
 Wait = Annotated[
     float, typer.Option(help="Seconds to wait for others, or for a database that is away.", min=0)
 ]
+Space = Annotated[
+    Path | None, typer.Option(help="The SPACE file, if it should be compared with the run's.")
+]
+
+
+@contextmanager
+def opened(run: str, wait: float, space: Path | None = None) -> Iterator[Optimizer]:
+    """Open a run for writing; none of its code is run."""
+    like = None if space is None else optimizer_of(read_text(space), str(space))
+    try:
+        optimizer = Optimizer.open(run, like=like, wait=wait)
+    except StorageError as error:
+        if space is None or type(error) is not StorageError:
+            raise
+        raise SpaceError(
+            f"{error} To go on by a changed file: tvbo new {space} NEW.db --from "
+            f"{without_password(run)}."
+        ) from error
+    with optimizer:
+        yield optimizer
 
 
 def outcome_of(optimizer: Optimizer, given: Sequence[str]) -> dict[str, float] | float:

@@ -7,9 +7,10 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote, urlsplit
 
 import typer
@@ -17,6 +18,9 @@ import typer
 from tvbo.cli.app import say
 from tvbo.cli.options import Wait
 from tvbo.terminal import visible
+
+if TYPE_CHECKING:
+    from tvbo.optimizers import Optimizer
 
 TOKEN = "TVBO_TOKEN"
 """Variable of the environment with the token."""
@@ -33,6 +37,13 @@ def serve(
     port: Annotated[int, typer.Option(help="Its port; 0 is a free one.", min=0, max=65535)] = 8000,
     token_file: Annotated[
         Path | None, typer.Option(help=f"A file with the token, else that in {TOKEN}.")
+    ] = None,
+    make: Annotated[
+        str | None,
+        typer.Option(
+            help="PACKAGE.MODULE:FUNCTION, which returns an optimizer like those of the runs, "
+            "where their settings hold objects of your own."
+        ),
     ] = None,
     wait: Wait = 10.0,
 ) -> None:
@@ -55,8 +66,11 @@ def serve(
             f"Expected a token, by --token-file or in {TOKEN}, to serve any but this machine. Got "
             f"none for {host!r}."
         )
-    names = _names(runs)
-    served = {name: ServedRun(name, url, wait) for name, url in zip(names, runs, strict=True)}
+    like = _function(make) if make is not None else lambda: None
+    served = {
+        name: ServedRun(name, url, like(), wait)
+        for name, url in zip(_names(runs), runs, strict=True)
+    }
     handler = logging.StreamHandler()
     handler.setFormatter(_SafeFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
@@ -98,6 +112,17 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _function(place: str) -> Callable[[], Optimizer]:
+    """Return the function that is named as ``package.module:function``."""
+    module, _, name = place.partition(":")
+    try:
+        sys.path.insert(0, os.getcwd())  # As with python -m, the folder at work counts.
+        function: Callable[[], Optimizer] = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"Expected PACKAGE.MODULE:FUNCTION. Got {place!r}: {error}.") from error
+    return function
 
 
 class _SafeFormatter(logging.Formatter):

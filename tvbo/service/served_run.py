@@ -37,6 +37,7 @@ class ServedRun:
     Args:
         name: What it is called in the address.
         url: The file, or the URL of the database.
+        like: As of ``Optimizer.open``.
         wait: Seconds that a call waits for others, or for a database that is away.
 
     Attributes:
@@ -46,9 +47,9 @@ class ServedRun:
         tvbo.storage.StorageError: as ``Optimizer.open``.
     """
 
-    def __init__(self, name: str, url: str, wait: float = 10.0):
+    def __init__(self, name: str, url: str, like: Optimizer | None = None, wait: float = 10.0):
         self.name, self.url, self.wait = name, url, wait
-        self.optimizer = Optimizer.open(url, wait=wait)
+        self.optimizer = Optimizer.open(url, like=like, wait=wait)
         self._lock = Lock()
         self._page: tuple[int, float, str] = -1, 0.0, ""
         self._page_lock = Lock()
