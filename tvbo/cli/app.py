@@ -5,6 +5,7 @@ Nothing is imported here for models or databases, so that help and errors come a
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -118,6 +119,20 @@ def working(what: str) -> Iterator[Callable[[str], None]]:
             say(step)
 
         yield on_step
+
+
+@contextmanager
+def announced() -> Iterator[None]:
+    """Print on stderr what a fit logs before its work: rows, and the time it may take."""
+    logger, handler = logging.getLogger("tvbo.logs"), logging.StreamHandler()
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
 
 
 def note(*remarks: str) -> None:

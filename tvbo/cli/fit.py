@@ -15,7 +15,7 @@ import typer
 from gpytorch.kernels import MaternKernel, RBFKernel
 
 from tvbo.cli import panel as shared
-from tvbo.cli.app import check_outputs, console, note, print_values, save_files, working
+from tvbo.cli.app import announced, check_outputs, console, note, print_values, save_files, working
 from tvbo.evaluation import dask_executor
 from tvbo.logs import DriftFit, fit_drift, fit_drift_by, fit_panel
 from tvbo.logs.groups import GroupedDriftFit
@@ -246,6 +246,7 @@ def fit_executor(workers: int, dask: str | None) -> AbstractContextManager[Execu
     return ProcessPoolExecutor(workers, spawn, threads, (1,)) if workers > 1 else nullcontext()
 
 
+@announced()
 def fit_log(
     table: LogTable,
     kernel: KernelName = "rbf",

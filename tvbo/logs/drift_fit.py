@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import time
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -36,6 +38,7 @@ from tvbo.logs.maximize import (
     LikelihoodMaximizer,
     Optimum,
     Profile,
+    at_rate,
     explore_starts,
 )
 from tvbo.logs.outliers import MAX_REFITS, LogModel, clipped, is_outlier, outlier_messages
@@ -43,12 +46,18 @@ from tvbo.logs.parameters import scaled_kernel
 from tvbo.terminal import patient_steps
 from tvbo.values import as_number, check_positive
 
+logger = logging.getLogger("tvbo.logs")
+
 MAX_ACTIONS = 200
 """Distinct actions up to which a long log has an exact likelihood, block by block."""
 
 BLOCKS_PAY = 2
 """Blocks are faster than the dense factorization in logs more than this many times as long as the
 sum of block size and distinct actions, as measured; the operations are N (b + n)² and N³."""
+
+FROM_STARTS, OF_WHOLE = 20, 18
+"""Evaluations of the likelihood in a fit, for each parameter, as measured: from the starts, on a
+subsample if the log is long, and then on the whole log."""
 
 SUBSAMPLE_SIZE, LONG = 300, 600
 """Observations of the subsample from which the starts of a long log are maximized, and those above
@@ -157,6 +166,8 @@ def fit_drift(
         )
     with patient_steps([*STEPS, *forms], "fit_drift", progress) as on_step:
         task = _Fit(covar_module, noise_variance, mean, time_unit, level, num_starts, on_step)
+        if logger.isEnabledFor(logging.INFO):
+            logger.info(task.prospect(log))
         fit = task.robust(log) if outliers else task.whole(log)[0]
         fit = replace(fit, messages=[*messages, *fit.messages])
         if forms:
@@ -177,6 +188,23 @@ class _Fit:
     level: float
     num_starts: int
     on_step: Callable[[str], None]
+
+    def prospect(self, log: DriftLog) -> str:
+        """Return how many rows there are, and how long their fit may take."""
+
+        def seconds(maximizer: LikelihoodMaximizer) -> float:
+            low, high = maximizer.rate_bounds
+            found = []
+            for share in (0.4, 0.6):
+                begun = time.process_time()
+                maximizer.value(at_rate(maximizer.start, low + share * (high - low)))
+                found.append(time.process_time() - begun)
+            return min(found)
+
+        whole, subsample = self._prepared(log)
+        total = OF_WHOLE * seconds(whole) + FROM_STARTS * seconds(subsample)
+        total *= int(whole.free().sum())
+        return f"fitting {len(log):,} rows: about {max(1.0, total):.0f} s of CPU"
 
     def robust(self, log: DriftLog) -> DriftFit:
         """Fit a log without its outliers, which are named by the numbers of their rows.
