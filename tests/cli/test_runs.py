@@ -36,11 +36,8 @@ def test_show(tvbo, run):
     code, out, err = tvbo("runs", "show", run)
     assert (code, err) == (0, "")
     assert "RandomSearch" in out
-    assert json.loads(tvbo("status", run, "--json")[1])["newest"] == {
-        "told": 4,
-        "since": 0.0,
-        "mean": pytest.approx(0.45),
-    }
+    newest = {"outcome": "outcome", "told": 4, "since": 0.0, "mean": pytest.approx(0.45)}
+    assert json.loads(tvbo("status", run, "--json")[1])["newest"] == [newest]
     assert "4 told, 1 open, 1 failed, 1 expired, 0 skipped" in out
     assert re.search(r"│ 2 +│ +1 │ +0\.\d+ │ +0\.\d+ │ +told │ +0\.7 │", out)
     # Square brackets are not taken for markup.

@@ -169,12 +169,12 @@ def print_values(title: str, values: Mapping[str, object]) -> None:
 def print_rows(
     title: str, rows: Sequence[Mapping[str, object]], caption: str | None = None
 ) -> None:
-    """Print a table with a head, the names of its columns; all but the first are numbers."""
+    """Print a table with a head, the columns of its first row; all but the first are numbers."""
     table = Table(title=title, caption=caption)
     for number, name in enumerate(rows[0]):
         table.add_column(name, justify="right" if number else "left")
     for row in rows:
-        table.add_row(*map(short, row.values()))
+        table.add_row(*(short(row.get(name)) for name in rows[0]))
     console.print(table)
 
 

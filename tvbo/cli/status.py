@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -40,18 +40,5 @@ def status(
     values = {n.replace("_", " "): value for n, value in found.items() if n not in TABLES}
     print_values(title_of(rows.name), values)
     for name, title in TABLES.items():
-        if (table := found.get(name)) and isinstance(table, list):
-            print_rows(title, table)
-        elif table:
-            _print_outcomes(title, table)
-
-
-def _print_outcomes(title: str, table: dict[str, Any]) -> None:
-    """Print a row for each outcome, which has its values under its name if there are several."""
-    named = {name: value for name, value in table.items() if isinstance(value, dict)}
-    shared = {name: value for name, value in table.items() if name not in named}
-    lines = [{"outcome": name} | shared | value for name, value in named.items()]
-    columns = dict.fromkeys(name for line in lines for name in line)
-    lines = [{name: line.get(name) for name in columns} for line in lines]
-    lines = lines or [shared]
-    print_rows(title, lines, CAPTION if "predicted" in lines[0] else None)
+        if table := found.get(name):
+            print_rows(title, table, CAPTION if "predicted" in table[0] else None)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tvbo.recorded_trial import RecordedTrial
 from tvbo.storage.rows import RunRows
 
 WEEK = timedelta(days=7)
@@ -58,14 +56,14 @@ def status(rows: RunRows, now: datetime | None = None) -> dict[str, Any]:
     return found | {"changed_by": run["changed_by"], "changed_at": changed}
 
 
-def _recent(rows: RunRows, now: datetime) -> dict[str, Any]:
-    """Return what came of the trials of the last week, or of the newest.
+def _recent(rows: RunRows, now: datetime) -> list[dict[str, Any]]:
+    """Return what came of the trials of the last week, or of the newest: a row for each outcome.
 
     Returns:
-        ``told``, their number, and ``since``; for each outcome its ``mean``, under its name where
-        it has one; and of the first, where the model had learned before the ask, ``predicted``,
-        their number, ``in_band``, how many are within the 95 % band of what was predicted then,
-        and ``mean_error``, outcome less prediction.
+        The ``outcome``; ``told``, the number of trials, ``since`` and ``mean``; and of the first
+        outcome, where the model had learned before the ask, ``predicted``, their number,
+        ``in_band``, how many are within the 95 % band of what was predicted then, and
+        ``mean_error``, outcome less prediction.
     """
     told = sorted((trial for trial in rows.trials if trial.Y), key=lambda trial: trial.t)
     if rows.labels["time"] is None:
@@ -75,31 +73,22 @@ def _recent(rows: RunRows, now: datetime) -> dict[str, Any]:
         begin = end - WEEK.total_seconds()
         told = [trial for trial in told if begin < (trial.nanoseconds or 0) / 1e9 <= end]
     if not told:
-        return {"told": 0}
-    found: dict[str, Any] = {"told": len(told), "since": rows.time_of(told[0])}
-    names = rows.labels["outcomes"] or [""]
-    for place, name in enumerate(names):
-        mean = sum(trial.Y[place] for trial in told) / len(told)
-        values = {"mean": mean, **(_predicted(rows, told) if place == 0 else {})}
-        found |= {name: values} if name else values
-    return found
-
-
-def _predicted(rows: RunRows, told: Sequence[RecordedTrial]) -> dict[str, Any]:
-    """Return how outcomes differ from what was predicted at their asks."""
+        return []
+    shared = {"told": len(told), "since": rows.time_of(told[0])}
+    means = [sum(Y) / len(told) for Y in zip(*(trial.Y for trial in told), strict=True)]
+    names = zip(rows.outcome_names, means, strict=True)
+    first, *others = [{"outcome": name, **shared, "mean": mean} for name, mean in names]
     errors = []
     for trial in told:
         ask = rows.predictions.get(trial.id)
         if ask is not None and ask["is_fitted"] and trial.informative:
             error = trial.Y[0] - ask["mean"]
             errors.append((error, ask["variance"] + (ask["noise_variance"] or 0.0)))
-    if not errors:
-        return {}
-    return {
-        "predicted": len(errors),
-        "in_band": sum(abs(error) <= BAND * math.sqrt(variance) for error, variance in errors),
-        "mean_error": sum(error for error, _ in errors) / len(errors),
-    }
+    if errors:
+        first["predicted"] = len(errors)
+        first["in_band"] = sum(abs(error) <= BAND * math.sqrt(spread) for error, spread in errors)
+        first["mean_error"] = sum(error for error, _ in errors) / len(errors)
+    return [first, *others]
 
 
 def finite(value: float) -> float | None:
