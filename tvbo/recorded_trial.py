@@ -10,6 +10,9 @@ from typing import Any, Literal, NamedTuple
 State = Literal["told", "open", "failed", "expired", "skipped"]
 """What has become of a trial."""
 
+COPIED = ("id", "asked", "key", "informative", "information_gain")
+"""What a record has of a trial as it is."""
+
 
 class RecordedTrial(NamedTuple):
     """A trial as a record of the run has it: a row of its table, which has these columns.

@@ -303,7 +303,7 @@ class _Run:
                 self._close(*heapq.heappop(coming)[2:])
 
         last = -math.inf
-        with self._shown():
+        with self._bar:
             for t, context in rounds:
                 with uninterrupted():
                     tell_arrived(max(last + rounding, t - rounding))
@@ -329,6 +329,7 @@ class _Run:
                 heapq.heappush(coming, (trial.t + late, trial.id, trial, outcome, seconds))
             with uninterrupted():
                 tell_arrived(last + rounding)
+            self._show()
 
     def evaluate_on(
         self,
@@ -361,7 +362,7 @@ class _Run:
                 f"action {max_pending} times at once.",
                 stacklevel=3,
             )
-        with self._shown():
+        with self._bar:
             try:
                 with uninterrupted():
                     for trial in islice(resumed, self._num_left):
@@ -511,15 +512,7 @@ class _Run:
             except Exception as another:
                 error.add_note(f"Then, of trial {evaluation.trial.id}: {visible(str(another))}")
             self.history.end(evaluation.trial, "open", evaluation.seconds)
-
-    @contextmanager
-    def _shown(self) -> Iterator[None]:
-        with self._bar:
-            try:
-                yield
-            finally:
-                self._newest_outcome = ""
-                self._show()
+        self._show()
 
     def _show(self) -> None:
         """Show how many trials have ended, and the newest outcome."""

@@ -26,7 +26,7 @@ from torch import Generator, Tensor
 
 from tvbo.optimizers.event import Event, Kind, Settings
 from tvbo.randomness import default_generator, draw_seed, generator_of
-from tvbo.recorded_trial import RecordedTrial, in_order
+from tvbo.recorded_trial import COPIED, RecordedTrial, in_order
 from tvbo.spaces import FiniteSpace, InputLayout
 from tvbo.spaces.labels import Context, Labels, Outcome, Time, TimeScale
 from tvbo.spaces.observations import Observations
@@ -788,19 +788,12 @@ class Optimizer(ABC):
 
     def _recorded(self, recorded: RecordedTrial) -> Trial:
         """Return the trial of a record."""
-        context = recorded.context
-        return Trial(
-            recorded.id,
-            torch.tensor([recorded.X], dtype=torch.float64),
-            recorded.t,
-            None if context is None else torch.tensor(context, dtype=torch.float64),
-            informative=recorded.informative,
-            information_gain=recorded.information_gain,
-            skipped=recorded.state == "skipped",
-            labels=self.labels,
-            key=recorded.key,
-            asked=recorded.asked,
-        )
+        copied: dict[str, Any] = {name: getattr(recorded, name) for name in COPIED}
+        X, context = torch.tensor([recorded.X], dtype=torch.float64), None
+        if recorded.context is not None:
+            context = torch.tensor(recorded.context, dtype=torch.float64)
+        copied |= {"skipped": recorded.state == "skipped", "labels": self.labels}
+        return Trial(X=X, t=recorded.t, context=context, **copied)
 
     def _check_can_ask(self) -> None:  # noqa: B027  # Few rules need it.
         """Raise if no further ask is planned for."""

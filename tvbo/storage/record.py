@@ -19,6 +19,7 @@ from sqlalchemy import Connection, bindparam, insert, select, update
 from tvbo import recipes
 from tvbo.optimizers import Optimizer
 from tvbo.optimizers.event import Event
+from tvbo.recorded_trial import COPIED
 from tvbo.serialize import SerializationError, option_from_data, option_to_data
 from tvbo.spaces.labels import Instant
 from tvbo.storage.database import (
@@ -324,20 +325,15 @@ def _row_of(trial: Trial, event: Event) -> dict[str, Any]:
     values = trial.to_row()
     named = {key: each for key, each in values.items() if key not in ("trial", "t")}
     context = trial.context
-    return {
-        "id": trial.id,
+    return {name: getattr(trial, name) for name in COPIED} | {
         "round": event.round or None,
         "t": float(trial.t),
         "nanoseconds": getattr(trial.t, "nanoseconds", None),
-        "asked": trial.asked,
         "measured": None,
         "parameters": named,
         "X": trial.X.flatten().tolist(),
         "context": None if context is None else context.flatten().tolist(),
-        "key": trial.key,
         "state": "skipped" if trial.skipped else "open",
-        "informative": trial.informative,
-        "information_gain": trial.information_gain,
         "reason": event.reason if trial.skipped else "",
         "rejection": event.reason,
         "Y": [],
