@@ -238,7 +238,7 @@ class _Observed:
             self.root = psd_safe_cholesky(model.likelihood(prior, [self.rows]).covariance_matrix)
             model.train(was_training)
         elif isinstance(model, EnsembleGP) and model.sets is None and not model.batch_shape:
-            (noise,), (self.rows,) = model.factor.noise, model.train_inputs
+            (noise,), (self.rows,) = model.factors[0].noise, model.train_inputs
             self.residual = model.train_targets
             if model.mean_module is not None:
                 self.residual = self.residual - model.mean_module(self.rows)

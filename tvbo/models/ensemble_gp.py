@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy, deepcopy
 from typing import Any, NamedTuple, Self, cast
 
@@ -109,31 +109,11 @@ class Factor(NamedTuple):
                 found[..., own] = found[..., own] @ inverse.mT
         return found
 
-    def deviations(self) -> Tensor:
-        """Return the diagonals of the factors, ``s x n``."""
-        parts = [inverse.diagonal(dim1=-2, dim2=-1) for _, inverse in self.blocks]
-        return torch.cat(parts, dim=-1).reciprocal()
-
     def mapped(self, fn: Callable[[Tensor], Any]) -> Any:
         """Return the factor with a function applied to each tensor."""
         X, Y, noise, innovations = map(fn, self[:4])
         blocks = tuple(Block(*map(fn, each)) for each in self.blocks)
         return Factor(X, Y, noise, innovations, blocks)
-
-
-class _Whiten(torch.autograd.Function):
-    """:meth:`Factor.whiten` with its derivative, which is that of the transposed factor."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, factor: Factor, transposed: bool) -> Tensor:
-        ctx.given = factor, transposed
-        whitened: Tensor = factor.whiten(rows, transposed)
-        return whitened
-
-    @staticmethod
-    def backward(ctx: Any, by_rows: Tensor) -> tuple[Tensor, None, None]:
-        factor, transposed = ctx.given
-        return _Whiten.apply(by_rows, factor, not transposed), None, None
 
 
 class EnsembleGP(OneOutputModel):
@@ -174,8 +154,8 @@ class EnsembleGP(OneOutputModel):
         mean_module: Prior mean over rows; None is zero. Of several sets there is none.
         sets: The sets, where the kernel has a closed form; else None.
         weights: Weights of the sets, ``s``, which sum to one.
-        factor: The observations, of a batch those that all its members share, and their factors.
-        additional: The others of a batch; None without one.
+        factors: The observations and their factors; of a batch those that all its members share,
+            and then the others, of which each tensor has the dimensions of the batch that it needs.
 
     Example:
         >>> model = EnsembleGP(kernel, noise_variance=0.01)
@@ -187,8 +167,7 @@ class EnsembleGP(OneOutputModel):
     mean_module: Mean | None
     sets: HyperparameterSets | None
     weights: Tensor
-    factor: Factor
-    additional: Factor | None
+    factors: tuple[Factor, ...]
     _set_noise: Tensor
     _set_mean: Tensor
 
@@ -234,7 +213,7 @@ class EnsembleGP(OneOutputModel):
         if (sets := HyperparameterSets.of(model, noise)) is not None:
             return cls.from_sets(sets, X, X[:, :1]).to(X.device)
         new = cls(kernel, noise, mean_module=raw_mean(model))
-        new.factor = new.factor._replace(X=X)
+        new.factors = (new.factors[0]._replace(X=X),)
         return new.to(X.device)
 
     @classmethod
@@ -268,18 +247,20 @@ class EnsembleGP(OneOutputModel):
 
         With as many sets as points of a posterior, weighed by its prior, that is an integral.
         """
-        factor = self.factor
+        (factor,) = self.factors
         if len(factor.X) == 0:
             return self
         ones = factor.whiten(torch.ones_like(factor.noise).unsqueeze(-2)).squeeze(-2)
         outcomes = factor.innovations + self._set_mean.unsqueeze(-1) * ones
         mean = (ones * outcomes).sum(dim=-1) / ones.square().sum(dim=-1)
         innovations = outcomes - mean.unsqueeze(-1) * ones
-        log_likelihood = -(factor.deviations().log() + 0.5 * innovations.square()).sum(dim=-1)
+        log_likelihood = -0.5 * innovations.square().sum(dim=-1)
+        for _, inverse in factor.blocks:
+            log_likelihood = log_likelihood + inverse.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1)
         new = self._copy()
         new.weights = (self.weights.log() + log_likelihood).softmax(dim=0)
         new._set_mean = mean
-        new.factor = factor._replace(innovations=innovations)
+        new.factors = (factor._replace(innovations=innovations),)
         return new
 
     def _start(self, weights: Tensor, noise: Tensor, mean: Tensor, width: int) -> None:
@@ -287,10 +268,7 @@ class EnsembleGP(OneOutputModel):
         for name, value in (("weights", weights), ("_set_noise", noise), ("_set_mean", mean)):
             self.register_buffer(name, value)
         row = noise.new_empty(len(noise), 0)
-        self.factor = Factor(noise.new_empty(0, width), row[:1], row, row, ())
-        # Observations of a batch, after those that all its members share: each tensor of them has
-        # the dimensions of the batch that it needs.
-        self.additional = None
+        self.factors = (Factor(noise.new_empty(0, width), row[:1], row, row, ()),)
 
     @property
     def covar_module(self) -> Kernel:
@@ -301,7 +279,7 @@ class EnsembleGP(OneOutputModel):
     @property
     def batch_shape(self) -> Size:
         """Empty, unless the model was conditioned on a batch."""
-        return Size() if self.additional is None else self.additional.innovations.shape[:-2]
+        return self.factors[-1].innovations.shape[:-2]
 
     @property
     def noise_variance(self) -> Tensor:
@@ -311,7 +289,7 @@ class EnsembleGP(OneOutputModel):
     @property
     def width(self) -> int:
         """Number of columns of a row; 0 while it is not known."""
-        return self.factor.X.shape[-1]
+        return self.factors[0].X.shape[-1]
 
     @torch.no_grad()
     def prior_covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
@@ -321,7 +299,7 @@ class EnsembleGP(OneOutputModel):
     @property
     def is_closed_form(self) -> bool:
         """Whether it has :meth:`moments`: by ``sets``, and without a batch."""
-        return self.sets is not None and self.additional is None
+        return self.sets is not None and len(self.factors) == 1
 
     @property
     def forgetting_rate(self) -> Tensor | None:
@@ -334,17 +312,13 @@ class EnsembleGP(OneOutputModel):
     @property
     def train_inputs(self) -> tuple[Tensor]:
         """Rows of all observations, ``batch_shape x n x d``."""
-        X, added = self.factor.X, self.additional
-        if added is not None:
-            X = _joined(X, added.X, dim=-2)
+        X = _joined([each.X for each in self.factors], dim=-2)
         return (X.expand(*self.batch_shape, *X.shape[-2:]),)
 
     @property
     def train_targets(self) -> Tensor:
         """All outcomes, ``batch_shape x n``."""
-        Y, added = self.factor.Y, self.additional
-        if added is not None:
-            Y = _joined(Y, added.Y, dim=-1)
+        Y = _joined([each.Y for each in self.factors], dim=-1)
         return Y.squeeze(-2).expand(*self.batch_shape, -1)
 
     def moments(self) -> Evaluate:
@@ -358,8 +332,8 @@ class EnsembleGP(OneOutputModel):
             ``2 x b``, and to what takes derivatives by these to derivatives by the rows, or None.
         """
         assert self.sets is not None
-        factor = self.factor.mapped(lambda tensor: tensor.numpy(force=True))
-        held = (self._set_mean, self.sets.variance, self.weights, self.factor.innovations)
+        factor = self.factors[0].mapped(lambda tensor: tensor.numpy(force=True))
+        held = (self._set_mean, self.sets.variance, self.weights, self.factors[0].innovations)
         prior_mean, prior_variance, weights, innovations = (
             each.unsqueeze(-1).numpy(force=True) for each in held
         )
@@ -419,16 +393,16 @@ class EnsembleGP(OneOutputModel):
             noise = self._read("noise", noise.to(X, copy=True), q).mT
             noise = noise.expand(*noise.shape[:-2], len(self.weights), -1)
         shape = self._broadcast({"X": X.shape[:-2], "Y": Y.shape[:-2], "noise": noise.shape[:-2]})
-        new, added = self._copy(), self.additional
+        new, (first, *batch) = self._copy(), self.factors
         if self.width == 0:
-            new.factor = self.factor._replace(X=X.new_empty(0, X.shape[-1]))
-        if added is None and not (shape or X.requires_grad or Y.requires_grad):
+            first = first._replace(X=X.new_empty(0, X.shape[-1]))
+        new.factors = (first,)
+        if not (batch or shape or X.requires_grad or Y.requires_grad):
             return new._take_in(X, Y, noise)
-        if added is not None:
-            X = _joined(added.X, X, dim=-2)
-            Y, noise = _joined(added.Y, Y, dim=-1), _joined(added.noise, noise, dim=-1)
-            new.additional = None
-        new.additional = new._given(X, Y, noise)
+        X = _joined([*(each.X for each in batch), X], dim=-2)
+        Y = _joined([*(each.Y for each in batch), Y], dim=-1)
+        noise = _joined([*(each.noise for each in batch), noise], dim=-1)
+        new.factors = first, new._given(X, Y, noise)
         return new
 
     def member(self, i: int) -> EnsembleGP:
@@ -437,15 +411,17 @@ class EnsembleGP(OneOutputModel):
         mean = ConstantMean().double()
         mean.constant = self._set_mean[i]
         new = EnsembleGP(self.sets.member(i), self._set_noise[i].item(), mean_module=mean)
-        new.factor = self.factor.mapped(lambda each: each[i : i + 1])._replace(
-            X=self.factor.X, Y=self.factor.Y
+        factor = self.factors[0]
+        new.factors = (
+            factor.mapped(lambda each: each[i : i + 1])._replace(X=factor.X, Y=factor.Y),
         )
         return new
 
     def get_extra_state(self) -> dict[str, Any]:
         """Return the sets, the observations and the factors, for ``state_dict``."""
-        sets, added = self.sets and vars(self.sets), self.additional
-        return {"sets": sets, "held": _plain(self.factor), "additional": added and _plain(added)}
+        # Plain tuples are the only ones that PyTorch loads.
+        factors = [(*each[:4], tuple(map(tuple, each.blocks))) for each in self.factors]
+        return {"sets": self.sets and vars(self.sets), "factors": factors}
 
     def set_extra_state(self, state: Mapping[str, Any]) -> None:
         """Restore the sets, the observations and the factors.
@@ -454,14 +430,16 @@ class EnsembleGP(OneOutputModel):
             RuntimeError: if it is the state of another kind of model, or of rows of another width.
         """
         sets = state.get("sets")
-        if set(state) != {"sets", "held", "additional"} or (sets is None) != (self.sets is None):
+        if set(state) != {"sets", "factors"} or (sets is None) != (self.sets is None):
             raise RuntimeError(f"Expected the state of an EnsembleGP of this kind. Got {state}.")
-        width = state["held"][0].shape[-1]
+        width = state["factors"][0][0].shape[-1]
         if self.width not in (0, width):
             raise RuntimeError(f"Expected rows of {self.width} columns. Got {width}.")
         self.sets = None if sets is None else HyperparameterSets(**sets)
-        self.factor, added = _factor_of(state["held"]), state["additional"]
-        self.additional = added and _factor_of(added)
+        self.factors = tuple(
+            Factor(X, Y, noise, innovations, tuple(Block(*each) for each in blocks))
+            for X, Y, noise, innovations, blocks in state["factors"]
+        )
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
@@ -486,11 +464,11 @@ class EnsembleGP(OneOutputModel):
         return found
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        if fn(self.factor.Y[:0]).device != self.factor.Y.device:
+        Y = self.factors[0].Y
+        if fn(Y[:0]).device != Y.device:
             self.__dict__.update(deepcopy(self).__dict__)  # Since models share parts.
         super()._apply(fn, recurse)
-        self.factor = self.factor.mapped(fn)
-        self.additional = self.additional and self.additional.mapped(fn)
+        self.factors = tuple(each.mapped(fn) for each in self.factors)
         return self
 
     def _copy(self) -> Self:
@@ -503,7 +481,7 @@ class EnsembleGP(OneOutputModel):
         size = BLOCK // min(4, len(self.weights))
         parts = X.split(size), Y.split(size, dim=-1), noise.split(size, dim=-1)
         for part in zip(*parts, strict=True):
-            self.factor = self.factor.joined(self._given(*part))
+            self.factors = (self.factors[0].joined(self._given(*part)),)
         return self
 
     def _given(self, X: Tensor, Y: Tensor, noise: Tensor) -> Factor:
@@ -541,7 +519,7 @@ class EnsembleGP(OneOutputModel):
             covar = to_dense(self.covar_module(X1, None if X1 is X2 else X2)).unsqueeze(0)
         return covar
 
-    def _cross(self, X: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
+    def _cross(self, X: Tensor) -> tuple[list[Tensor], Tensor]:
         """Return how the function at rows ``... x q x d`` depends on what was observed.
 
         The posterior covariance of the rows is the prior one less the products of their
@@ -551,20 +529,21 @@ class EnsembleGP(OneOutputModel):
             These covariances, ``... x s x q x n``, with the innovations that all members of a batch
             share, and with the others if there are any; and the posterior mean, ``... x s x q``.
         """
-        factor, added = self.factor, self.additional
+        factor, *batch = self.factors
         shape = (len(self.weights), *X.shape[:-1])
-        V = _Whiten.apply(self._covar(X.reshape(-1, X.shape[-1]), factor.X), factor, False)
+        V = factor.whiten(self._covar(X.reshape(-1, X.shape[-1]), factor.X))
         mean = (V @ factor.innovations.unsqueeze(-1)).view(shape).movedim(0, -2)
         if self.mean_module is None:
             mean = mean + self._set_mean.unsqueeze(-1)
         else:
             mean = mean + self.mean_module(X).unsqueeze(-2)
-        V = V.view(*shape, len(factor.X)).movedim(0, -3)
-        if added is None:
-            return (V,), mean
-        covar = self._covar(X, added.X).movedim(0, -3)
-        own = (covar - V @ added.blocks[0].link.mT) @ added.blocks[0].inverse.mT
-        return (V, own), mean + (own @ added.innovations.unsqueeze(-1)).squeeze(-1)
+        found = [V.view(*shape, len(factor.X)).movedim(0, -3)]
+        for added in batch:
+            ((link, inverse),) = added.blocks
+            covar = self._covar(X, added.X).movedim(0, -3)
+            found.append((covar - found[0] @ link.mT) @ inverse.mT)
+            mean = mean + (found[-1] @ added.innovations.unsqueeze(-1)).squeeze(-1)
+        return found, mean
 
     def _joint(self, X: Tensor) -> tuple[Tensor, Tensor]:
         X = self._checked(X)
@@ -588,19 +567,7 @@ class EnsembleGP(OneOutputModel):
         return X.to(torch.float64)
 
 
-def _joined(first: Tensor, second: Tensor, dim: int) -> Tensor:
-    """Return matrices ``... x a x b`` of two batches, broadcast, and concatenated."""
-    shape = torch.broadcast_shapes(first.shape[:-2], second.shape[:-2])
-    parts = [each.expand(*shape, *each.shape[-2:]) for each in (first, second)]
-    return torch.cat(parts, dim=dim)
-
-
-def _plain(factor: Factor) -> tuple[Any, ...]:
-    """Return a factor as plain tuples, the only ones that PyTorch loads."""
-    return (*factor[:4], tuple(map(tuple, factor.blocks)))
-
-
-def _factor_of(parts: tuple[Any, ...]) -> Factor:
-    """Return the factor of plain tuples."""
-    X, Y, noise, innovations, blocks = parts
-    return Factor(X, Y, noise, innovations, tuple(Block(*each) for each in blocks))
+def _joined(parts: Sequence[Tensor], dim: int) -> Tensor:
+    """Return matrices ``... x a x b`` of several batches, broadcast, and concatenated."""
+    shape = torch.broadcast_shapes(*(each.shape[:-2] for each in parts))
+    return torch.cat([each.expand(*shape, *each.shape[-2:]) for each in parts], dim=dim)

@@ -150,12 +150,12 @@ def _posterior_paths(
 ) -> SamplePath:
     if model.sets is not None:
         return _averaged_paths(model, sample_shape)
-    if model.additional is not None:
+    if len(model.factors) > 1:
         raise UnsupportedError(
             "Expected an exact posterior without a batch. Got "
             f"{type(model).__name__}, batch_shape={tuple(model.batch_shape)}."
         )
-    factor = model.factor
+    (factor,) = model.factors
     with delattr_ctx(model, "outcome_transform"):
         prior = prior_sampler(model=model, sample_shape=sample_shape)
     drawn: Tensor = prior(factor.X)
