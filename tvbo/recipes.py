@@ -36,7 +36,6 @@ from tvbo.retention.entropy import Mode
 from tvbo.spaces import FiniteSpace, InputLayout, MixedSpace
 from tvbo.spaces.labels import TimeScale
 from tvbo.spaces.parameters import Category
-from tvbo.spaces.row_index import action_context_rows
 from tvbo.spaces.search_space import Outside, SearchSpace, Space, make_search_space
 from tvbo.spaces.step_limit import Step, StepLimit
 from tvbo.values import Table, as_number, did_you_mean
@@ -712,9 +711,10 @@ def _streamed_rows(
     rows = search_space.choices
     if contexts is None:
         return rows
-    if isinstance(contexts, FiniteSpace) and len(rows) * len(contexts.choices) <= MAX_PAIRS:
-        return action_context_rows(rows, contexts.choices)
-    return None
+    if not isinstance(contexts, FiniteSpace) or len(rows) * len(contexts.rows) > MAX_PAIRS:
+        return None
+    actions = rows.repeat_interleave(len(contexts.rows), dim=0)
+    return torch.cat([actions, contexts.rows.repeat(len(rows), 1)], dim=-1)
 
 
 def _loop_options(

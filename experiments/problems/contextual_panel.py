@@ -8,7 +8,6 @@ from torch import Generator, Tensor
 
 from tvbo.spaces import FiniteSpace, InputLayout
 from tvbo.spaces.observations import check_finite
-from tvbo.spaces.row_index import RowIndex
 from tvbo.test_functions.base import DriftingProblem
 from tvbo.test_functions.panel import PanelProblem
 from tvbo.values import as_numbers
@@ -57,7 +56,7 @@ class ContextualPanelProblem(DriftingProblem):
             choices = torch.arange(n, dtype=torch.float64).unsqueeze(-1)
         times = as_numbers("times", times)
         self.search_space = FiniteSpace(choices)
-        self.context_set = RowIndex(contexts, "contexts")
+        self.context_set = FiniteSpace(contexts, name="context")
         if times.shape != (T,) or (len(self.choices), len(self.contexts)) != (n, m):
             raise BotorchTensorDimensionError(
                 f"Expected {T} times, {n} choices and {m} contexts for values of shape "

@@ -207,7 +207,7 @@ def allowed(
     # Its values are known at the candidates alone.
     with torch.no_grad():
         values = found(ask_context.rows(acq_function.candidates).unsqueeze(-2))
-    return KnownValues(acq_function.model, acq_function.row_index, values)
+    return KnownValues(acq_function.model, acq_function.search_space, values)
 
 
 def _range_of(acq_function: AcquisitionFunction, ask_context: AskContext) -> float:

@@ -16,7 +16,6 @@ from tvbo.models.pathwise import draw_function, draw_path, has_paths
 from tvbo.models.scale import marginals
 from tvbo.randomness import draw_seed
 from tvbo.spaces import AskContext, FiniteSpace
-from tvbo.spaces.row_index import RowIndex
 from tvbo.values import check_count
 
 
@@ -104,9 +103,9 @@ class ThompsonSampling:
                 share = ShareInside(model, search_space.whole)
             return DrawnFunction(model, path, scale, self.num_candidates, share)
         if isinstance(search_space, FiniteSpace):
-            candidates = search_space.row_index
+            candidates = search_space
         else:
             bounds, n, seed = search_space.bounds, self.num_candidates, draw_seed(generator)
-            candidates = RowIndex(draw_sobol_samples(bounds, n=n, q=1, seed=seed).squeeze(1))
-        values = draw_function(model, ask_context.rows(candidates.choices), generator, scale)
+            candidates = FiniteSpace(draw_sobol_samples(bounds, n=n, q=1, seed=seed).squeeze(1))
+        values = draw_function(model, ask_context.rows(candidates.rows), generator, scale)
         return KnownValues(model, candidates, values)

@@ -19,7 +19,6 @@ from tvbo.models.closed_form import Array, ClosedForm, Pullback
 from tvbo.models.ensemble_gp import EnsembleGP
 from tvbo.models.streaming_gp import StreamingGP
 from tvbo.spaces import AskContext, Box, FiniteSpace, MixedSpace
-from tvbo.spaces.row_index import RowIndex
 from tvbo.spaces.search_space import SearchSpace
 
 TINY = np.finfo(float).tiny
@@ -56,14 +55,17 @@ class UCB:
             and model.is_closed_form
         ):
             return EdgeCorrectedUCB(model, beta, space.whole if self.edge_correction else None)
-        if isinstance(space, FiniteSpace) and isinstance(model, StreamingGP):
-            choices = space.row_index.choices
-            if model.now <= ask_context.t and not model.batch_shape:
-                mean, variance = model.marginals(ask_context.t)
-                values = mean + beta**0.5 * variance.sqrt()
-                if not torch.equal(choices, model.choices):
-                    values = values[model.row_index.index(ask_context.rows(choices)[:, :-1])]
-                return KnownValues(model, space.row_index, values)
+        if (
+            isinstance(space, FiniteSpace)
+            and isinstance(model, StreamingGP)
+            and model.now <= ask_context.t
+            and not model.batch_shape
+        ):
+            mean, variance = model.marginals(ask_context.t)
+            values = mean + beta**0.5 * variance.sqrt()
+            if not torch.equal(space.rows, model.choices):
+                values = values[model.choice_set.index(ask_context.rows(space.rows)[:, :-1])]
+            return KnownValues(model, space, values)
         return UpperConfidenceBound(model, beta=beta)
 
 
@@ -72,18 +74,18 @@ class KnownValues(AcquisitionFunction):
 
     Args:
         model: The model.
-        row_index: The actions.
+        search_space: The actions.
         values: The values, ``n``.
     """
 
-    def __init__(self, model: Model, row_index: RowIndex, values: Tensor):
+    def __init__(self, model: Model, search_space: FiniteSpace, values: Tensor):
         super().__init__(model)
-        self.row_index, self.values = row_index, values
+        self.search_space, self.values = search_space, values
 
     @property
     def candidates(self) -> Tensor:
         """The actions, ``n x d``."""
-        return self.row_index.choices
+        return self.search_space.rows
 
     def forward(self, X: Tensor) -> Tensor:
         """Return the values, ``b``, at rows ``b x 1 x d'`` that begin with one of the actions.
@@ -91,7 +93,7 @@ class KnownValues(AcquisitionFunction):
         Raises:
             InputDataError: if they begin with another action.
         """
-        return self.values[self.row_index.index(X[..., 0, : self.row_index.dim])]
+        return self.values[self.search_space.index(X[..., 0, : self.search_space.dim])]
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from tvbo.models.one_output import OneOutputModel, check_rows, one_noise_varianc
 from tvbo.models.raw import raw_kernels, raw_mean, raw_noise_variance, with_time
 from tvbo.models.time_varying_gp import TimeVaryingGP, make_temporal_kernel
 from tvbo.rounding import LEAST_VARIANCE, check_uncertain
-from tvbo.spaces.row_index import RowIndex
+from tvbo.spaces.search_space import FiniteSpace
 from tvbo.values import as_number
 
 CHUNK = 256
@@ -264,7 +264,8 @@ class StreamingGP(OneOutputModel):
             many kernels in ``covar_module`` as temporal kernels.
 
     Attributes:
-        row_index: The choices, and the index of each row among them.
+        choice_set: The choices, and the index of each row among them.
+        choices: The choices, ``n x d``.
         mean_module: Prior mean over rows ``[action | time]``; None is zero.
         tol: Weight at which an observation is forgotten.
         is_static: Whether time makes no difference.
@@ -279,6 +280,7 @@ class StreamingGP(OneOutputModel):
     remembers_rows: ClassVar[bool] = True
     """All choices are found at once, without a search for each: they are evaluated at once."""
 
+    choices: Tensor
     _noise: Tensor
 
     def __init__(
@@ -302,10 +304,11 @@ class StreamingGP(OneOutputModel):
                 f"Got {forgetting_rate} and {temporal_kernel}."
             )
         self.tol = tol
-        self.row_index = RowIndex(choices)
+        self.choice_set = FiniteSpace(choices)
         self.mean_module = deepcopy(mean_module)
         self._batch_shape = batch_shape or Size()
-        choices = self.row_index.choices
+        choices = self.choice_set.rows
+        self.register_buffer("choices", choices, persistent=False)
         noise = one_noise_variance(noise_variance).to(choices)
         if temporal_kernel is None:
             temporal_kernel = make_temporal_kernel(as_number("forgetting_rate", forgetting_rate))
@@ -393,11 +396,6 @@ class StreamingGP(OneOutputModel):
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy has, which does not change with this one."""
         return {**vars(self), "_streams": [*self._streams]}
-
-    @property
-    def choices(self) -> Tensor:
-        """The choices, ``n x d``."""
-        return self.row_index.choices
 
     @property
     def num_rows(self) -> int:
@@ -833,9 +831,9 @@ class StreamingGP(OneOutputModel):
 
     def _split(self, X: Tensor) -> tuple[Places, Array]:
         """Return indices and times of rows, ``... x q`` each, broadcast with the batch."""
-        check_rows(X, self.row_index.dim + 1)
+        check_rows(X, self.choice_set.dim + 1)
         rows = X.numpy(force=True).astype(np.float64, copy=False)
-        index, time = self.row_index.places(rows[..., :-1]), rows[..., -1]
+        index, time = self.choice_set.places(rows[..., :-1]), rows[..., -1]
         if self._batch_shape:
             shape = (*self._broadcast({"X": X.shape[:-2]}), X.shape[-2])
             index, time = np.broadcast_to(index, shape), np.broadcast_to(time, shape)

@@ -77,7 +77,7 @@ def maximize(
         if chosen:
             acq_function.set_X_pending(ask_context.rows(torch.cat(chosen)))
         if isinstance(search_space, FiniteSpace):
-            choices = search_space.row_index.choices
+            choices = search_space.rows
             rows = ask_context.rows(choices).unsqueeze(-2)
             size = rows_at_once(getattr(acq_function, "model", None)) or len(rows)
             with torch.no_grad():

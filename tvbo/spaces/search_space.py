@@ -6,12 +6,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from typing import Any, Literal, Self, cast, get_args
 
 import numpy as np
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
+from numpy.typing import NDArray
+from scipy.spatial import KDTree
 from torch import Generator, Tensor
 
 from tvbo.spaces.observations import (
@@ -22,8 +25,9 @@ from tvbo.spaces.observations import (
     check_last_dimension,
 )
 from tvbo.spaces.parameters import SINGLE_PRECISION, Parameters
-from tvbo.spaces.row_index import RowIndex
 from tvbo.values import Frame, Named, Table, as_numbers, copies_tensors, is_frame, is_named
+
+Array = NDArray[np.float64]
 
 Bounds = Tensor | np.ndarray | Sequence[Sequence[float]]
 """A ``2 x d`` tensor or array, lower then upper, or a list or tuple of ``d`` pairs (lower, upper).
@@ -245,7 +249,7 @@ class Box(RowSpace):
         return X.clamp(lower, upper)
 
 
-@copies_tensors("choices", "bounds")
+@copies_tensors("bounds")
 class FiniteSpace(RowSpace):
     """A finite set of actions, or of contexts.
 
@@ -259,20 +263,36 @@ class FiniteSpace(RowSpace):
         InputDataError: if an entry is not finite, or the rows contain duplicates.
     """
 
-    choices: Tensor
-
     def __init__(self, choices: Tensor, parameters: Parameters | None = None, name: str = "action"):
         self.parameters, self.name = parameters, name
-        self.row_index = RowIndex(choices, self.plural)
-        # The tensor of the index itself, since a set may be large.
-        vars(self)["choices"] = self.row_index.choices
-        self.bounds = torch.stack(self.row_index.choices.aminmax(dim=0))
-        self.dim = self.row_index.dim
+        choices = as_numbers(self.plural, choices)
+        if choices.ndim != 2 or 0 in choices.shape:
+            raise BotorchTensorDimensionError(
+                f"Expected {self.plural} of shape n x d. Got shape {tuple(choices.shape)}."
+            )
+        check_coordinates(self.plural, choices)
+        distinct, count = torch.unique(choices, dim=0, return_counts=True)
+        if len(distinct) < len(choices):
+            raise InputDataError(
+                f"Expected {self.plural} that differ. Got {distinct[count > 1][0].tolist()} "
+                f"{int(count.max())} times."
+            )
+        # Not to be changed: a copy of a large set in each round would take long.
+        self.rows = choices
+        self.bounds = torch.stack(choices.aminmax(dim=0))
+        self.dim = choices.shape[-1]
+        # Rows are looked up without PyTorch, which takes longer for one.
+        self._rows: Array = choices.numpy(force=True)
+
+    @property
+    def choices(self) -> Tensor:
+        """The rows, ``n x d``; a copy."""
+        return self.rows.clone()
 
     def between(self, rows: Tensor) -> Self:
         """Return the choices between two rows, ``2 x d``, to single precision."""
-        choices, slack = self.row_index.choices, SINGLE_PRECISION * self.bounds.abs().amax(dim=0)
-        near = ((choices >= rows[0] - slack) & (choices <= rows[1] + slack)).all(dim=-1)
+        slack = SINGLE_PRECISION * self.bounds.abs().amax(dim=0)
+        near = ((self.rows >= rows[0] - slack) & (self.rows <= rows[1] + slack)).all(dim=-1)
         if not near.any():
             raise InputDataError(
                 f"Expected a choice from {rows[0].tolist()} to {rows[1].tolist()}, within a step "
@@ -280,14 +300,14 @@ class FiniteSpace(RowSpace):
             )
         if near.all():
             return self
-        part = type(self)(choices[near], self.parameters, self.name)
+        part = type(self)(self.rows[near], self.parameters, self.name)
         part._whole = self.whole
         return part
 
     def sample(self, generator: Generator) -> Tensor:
         """Return one of the choices, ``1 x d``, drawn uniformly."""
-        index = int(torch.randint(len(self.row_index), (1,), generator=generator))
-        return self.row_index.choices[index : index + 1].clone()
+        index = int(torch.randint(len(self.rows), (1,), generator=generator))
+        return self.rows[index : index + 1].clone()
 
     def from_unit(self, unit: Tensor, among: Tensor | None = None) -> Tensor:
         """Return the choices nearest to points of the unit cube, columns scaled by their range.
@@ -297,7 +317,7 @@ class FiniteSpace(RowSpace):
             among: Mask of the choices that may be returned; None: all.
         """
         lower, upper = self.bounds
-        choices = self.row_index.choices if among is None else self.row_index.choices[among]
+        choices = self.rows if among is None else self.rows[among]
         scaled = (choices - lower) / torch.where(upper > lower, upper - lower, 1.0)
         parts = unit.split(max(1, MOST_DISTANCES // len(scaled)))
         nearest = [
@@ -306,16 +326,65 @@ class FiniteSpace(RowSpace):
         return choices[torch.cat(nearest)]
 
     def index(self, X: Tensor) -> Tensor:
-        """Return the position of each row, ``... x d``, among the choices, to single precision.
+        """Return the position of each row among the choices, comparing to single precision.
+
+        Args:
+            X: Rows, ``... x d``.
+
+        Returns:
+            Positions, ``...``.
 
         Raises:
+            BotorchTensorDimensionError: if ``X`` has the wrong width.
             InputDataError: if a row is not among the choices.
         """
-        return self.row_index.index(X)
+        check_last_dimension("X", X, self.dim)
+        places = self.places(X.detach().to(torch.float64).numpy(force=True))
+        return torch.from_numpy(places).to(X.device)
+
+    def places(self, rows: Array) -> NDArray[np.int64]:
+        """Return the same in NumPy, without a check of the width."""
+        shape = rows.shape[:-1]
+        if rows.size == self._rows.size and all(
+            (rows[..., i].ravel() == self._rows[:, i]).all() for i in range(self.dim)
+        ):
+            # All in their order, as in a search among them.
+            return np.arange(len(self._rows)).reshape(shape)
+        rows = rows.reshape(-1, self.dim)
+        index = np.array([self._places.get(tuple(row), -1) for row in rows.tolist()], dtype=int)
+        inexact = index < 0
+        if inexact.any():
+            index[inexact] = self._nearest(rows[inexact])
+        return index.reshape(shape)
+
+    @cached_property
+    def _places(self) -> dict[tuple[float, ...], int]:
+        return {tuple(row): i for i, row in enumerate(self._rows.tolist())}
+
+    @cached_property
+    def _tree(self) -> tuple[KDTree, Array]:
+        """Return the choices in a tree, columns scaled by their largest value, and the scales."""
+        scale = abs(self._rows).max(axis=0)
+        scale[scale == 0] = 1.0
+        return KDTree(self._rows / scale), scale
+
+    def _nearest(self, rows: Array) -> NDArray[np.int64]:
+        """Return the positions of rows that were rounded to single precision."""
+        check_finite("X", torch.from_numpy(rows))
+        tree, scale = self._tree
+        index: NDArray[np.int64] = tree.query(rows / scale, p=1)[1]
+        choices = self._rows[index]
+        unknown = (abs(rows - choices) > SINGLE_PRECISION * abs(choices)).any(axis=-1)
+        if unknown.any():
+            raise InputDataError(
+                f"Expected rows that are among the {len(self._rows)} {self.plural}. "
+                f"Got {rows[unknown][0].tolist()}."
+            )
+        return index
 
     def snap(self, X: Tensor) -> Tensor:
         """Return the choices that the rows of ``X`` equal; raise if a row is not among them."""
-        return self.row_index.choices[self.index(X)]
+        return self.rows[self.index(X)]
 
 
 @copies_tensors("bounds")

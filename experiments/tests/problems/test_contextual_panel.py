@@ -9,7 +9,6 @@ from experiments.problems.contextual_panel import ContextualPanelProblem
 from experiments.problems.time_of_day import TimeOfDayPanel, time_of_day
 from tvbo import recipes, run
 from tvbo.spaces import InputLayout
-from tvbo.spaces.row_index import action_context_rows
 
 
 def tensor(*values):
@@ -53,11 +52,6 @@ def test_gives_its_values_and_its_optimum(panel):
 def test_bad_rows(panel, row, error):
     with pytest.raises(error):
         panel.evaluate_true(tensor(row))
-
-
-def test_pairs_have_all_contexts_of_an_action_together():
-    rows = action_context_rows(tensor([1.0], [2.0]), tensor([5.0, 6.0], [7.0, 8.0]))
-    assert rows.tolist() == [[1, 5, 6], [1, 7, 8], [2, 5, 6], [2, 7, 8]]
 
 
 def test_time_of_day_is_a_circle():

