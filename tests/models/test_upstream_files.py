@@ -24,7 +24,7 @@ FILES = [
     *(f"tvbo/models/{name}.py" for name in ("at_bounds", "time_varying_gp")),
 ]
 # Of the checks of what callers pass, these alone; the rest of the file is not taken.
-CHECKS, USED_CHECKS = "tvbo/spaces/observations.py", {"check_finite", "split_time"}
+CHECKS, USED_CHECKS = "tvbo/spaces/observations.py", {"check_finite", "split_columns"}
 LIBRARIES = {"torch", "gpytorch", "botorch"}
 
 ALONE = """

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -26,7 +26,9 @@ from tvbo.models.closed_form import Array
 from tvbo.models.scale import StandardizedModel, marginals, standardized
 from tvbo.optim.maximize import ClosedFormAcquisition
 from tvbo.randomness import default_generator
+from tvbo.recommendation import Recommendation
 from tvbo.spaces import AskContext
+from tvbo.spaces.labels import Labels
 
 LEAST_DEVIATION = 1e-9
 """Least standard deviation for a probability, as a share of the size of mean and limit."""
@@ -76,18 +78,22 @@ class Outlook:
         """Whether there is neither a constraint nor a failure."""
         return not self.goals.limits and self.success is None
 
-    def moments(self, rows: Tensor) -> Tensor:
-        """Return means and standard deviations of the outcomes, in the user's units.
-
-        Args:
-            rows: ``n x d``.
-
-        Returns:
-            ``m x n x 2``.
-        """
-        moments = zip(*(each.moments(rows) for each in self.outcomes), strict=True)
-        mean, variance = map(torch.stack, moments)
-        return torch.stack([self.goals.signs.unsqueeze(-1) * mean, variance.sqrt()], dim=-1)
+    def recommendations(
+        self, X: Tensor, ask_context: AskContext, labels: Labels
+    ) -> list[Recommendation]:
+        """Return what is expected of actions, ``n x d``, in the user's units."""
+        rows, names = ask_context.rows(X), self.goals.names
+        parts = zip(*(each.moments(rows) for each in self.outcomes), strict=True)
+        mean, variance = (torch.stack(each, dim=-1) for each in parts)
+        moments = torch.stack([self.goals.signs * mean, variance.sqrt()], dim=-1).tolist()
+        probabilities, expected = self.probabilities(rows), []
+        given: dict[str, Any] = {"t": ask_context.t, "context": ask_context.context}
+        given |= {"labels": labels, "minimize": names[0] in self.goals.minimized}
+        for i, (first, *others) in enumerate(moments):
+            given |= {name: each[i].item() for name, each in probabilities.items()}
+            given["others"] = dict(zip(names[1:], map(tuple, others), strict=True))
+            expected.append(Recommendation(X[i : i + 1], *first, **given))
+        return expected
 
     def log_constraints(self, rows: Tensor) -> Tensor:
         """Return the log probability that all constraints hold, ``...``, at rows ``... x d``.

@@ -12,7 +12,7 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from torch import Tensor
 
-from tvbo.spaces.observations import check_finite, split_time
+from tvbo.spaces.observations import check_finite, split_columns
 from tvbo.values import as_numbers
 
 RUN = 100
@@ -93,7 +93,7 @@ class DriftLog:
             raise BotorchTensorDimensionError(
                 f"Expected a number for each of {len(X)} rows. Got {len(numbers)} row_numbers."
             )
-        time_column, action_columns = split_time(time_feature, X.shape[-1])
+        action_columns, _, time_column = split_columns(X.shape[-1], time_feature)
         log = cls(
             actions=X[:, action_columns],
             times=X[:, time_column],

@@ -19,7 +19,7 @@ from torch import Size, Tensor
 from tvbo.kernels import ContextActionKernel, TemporalKernel
 from tvbo.kernels.context_action import Structure
 from tvbo.models.time_varying_gp import TimeVaryingGP
-from tvbo.spaces.observations import split_context
+from tvbo.spaces.observations import split_columns
 
 
 class ContextualGP(TimeVaryingGP):
@@ -90,7 +90,7 @@ class ContextualGP(TimeVaryingGP):
         forgetting_rate: float | Tensor | None = None,
         temporal_kernel: TemporalKernel | Sequence[TemporalKernel] | None = None,
     ):
-        action, context, time = split_context(context_features, time_feature, train_X.shape[-1])
+        action, context, time = split_columns(train_X.shape[-1], time_feature, context_features)
         _, batch_shape = self.get_batch_dimensions(train_X=train_X, train_Y=train_Y)
         # Indices among the columns that are not time, which a TimeVaryingGP passes to the kernel.
         others = [i for i in range(train_X.shape[-1]) if i != time]

@@ -30,7 +30,7 @@ from tvbo.kernels.temporal import (
     check_temporal_kernel,
 )
 from tvbo.models.at_bounds import log_bounds, parameters_at_bounds
-from tvbo.spaces.observations import check_finite, split_time
+from tvbo.spaces.observations import check_finite, split_columns
 
 
 class TimeVaryingGP(SingleTaskGP):
@@ -104,9 +104,7 @@ class TimeVaryingGP(SingleTaskGP):
             )
         check_finite("train_X", train_X)
         check_finite("train_Y", train_Y)
-        time_column, other_columns = None, list(range(train_X.shape[-1]))
-        if time_feature is not None:
-            time_column, other_columns = split_time(time_feature, train_X.shape[-1])
+        other_columns, _, time_column = split_columns(train_X.shape[-1], time_feature)
         given = [each for each in (forgetting_rate, temporal_kernel) if each is not None]
         if len(given) > (time_feature is not None):
             raise ValueError(

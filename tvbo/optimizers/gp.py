@@ -13,25 +13,23 @@ from botorch.exceptions.errors import BotorchTensorDimensionError
 from botorch.models.model import Model
 from torch import Generator, Tensor
 
-from tvbo.acquisition import UCB, Acquisition, AtPresent, ConstantBeta, Goals, ThompsonSampling
-from tvbo.acquisition.allowed import Outlook, acquisition_of, allowed
+from tvbo.acquisition import UCB, Acquisition, AtPresent, Goals, ThompsonSampling
+from tvbo.acquisition.allowed import Outlook, acquisition_of
 from tvbo.acquisition.success import SuccessModel
-from tvbo.fit.drift import describe_form, half_life
 from tvbo.fit.drift_estimate import DriftEstimate, estimate_drift
-from tvbo.fit.hyperparameters import read_hyperparameters
-from tvbo.fit.model_fitter import RefitNever
+from tvbo.models.raw import with_time
 from tvbo.optim.maximize import maximize
 from tvbo.optim.space_filling import space_filling_action
 from tvbo.optimizers.base import Optimizer, OptimizerOptions
 from tvbo.optimizers.event import Event
 from tvbo.optimizers.importance import total_effects
 from tvbo.optimizers.outcome_model import OutcomeModel
-from tvbo.optimizers.pareto import pareto_actions
+from tvbo.optimizers.pareto import best_action, pareto_actions
 from tvbo.optimizers.pending import Hallucinate, Pending
 from tvbo.recommendation import Policy, Recommendation
 from tvbo.recorded_trial import RecordedTrial
 from tvbo.retention import Retention
-from tvbo.spaces import AskContext, FiniteSpace, InputLayout
+from tvbo.spaces import AskContext, FiniteSpace
 from tvbo.spaces.labels import OUTCOME, Context, Time
 from tvbo.spaces.observations import Observations
 from tvbo.spaces.search_space import SearchSpace
@@ -278,7 +276,8 @@ class GPOptimizer(Optimizer):
         """
         with self._one_call("front"):
             present = self._look_at(t, self._check_context(context), choices)
-            return self._recommended(pareto_actions(self._outlook, present, num_points), present)
+            X = pareto_actions(self._outlook, present, num_points)
+            return self._outlook.recommendations(X, present, self.labels)
 
     def predict(
         self, X: Table, t: Time | None = None, context: Context | None = None
@@ -310,7 +309,8 @@ class GPOptimizer(Optimizer):
 
         with self._one_call("predict"):
             present = self._look_at(t, self._check_context(context))
-            expected = self._recommended(self.search_space.read_table(X), present)
+            X = self.search_space.read_table(X)
+            expected = self._outlook.recommendations(X, present, self.labels)
             return pd.DataFrame([each.to_row() for each in expected])
 
     def importance(self, outcome: str | None = None) -> dict[str, float]:
@@ -340,9 +340,8 @@ class GPOptimizer(Optimizer):
             if self.layout.num_contexts and self.contexts is not None:
                 spaces.append(self.contexts)
             model = self._outlook.outcomes[place]
-            context = InputLayout(self.layout.time_feature)
             effects = total_effects(
-                lambda X: model.moments(context.rows(X, now))[0], spaces, self.seed
+                lambda X: model.moments(with_time(X, now))[0], spaces, self.seed
             )
         return dict(sorted(effects.items(), key=lambda each: -each[1]))
 
@@ -461,32 +460,9 @@ class GPOptimizer(Optimizer):
                 "Expected one objective: of several, front() returns the best compromises. Got "
                 f"{', '.join(self.goals.names[: self.goals.num_objectives])}."
             )
-        (found,) = self._recommended(self._best_action(present), present)
+        outlook = self._outlook
+        (found,) = outlook.recommendations(best_action(outlook, present), present, self.labels)
         return found
-
-    def _best_action(self, present: AskContext) -> Tensor:
-        """Return the feasible action with the largest posterior mean, ``1 x d``."""
-        outlook, space = self._outlook, present.search_space
-        assert space is not None
-        present = replace(present, generator=self._next_generator())
-        # The posterior mean, which has a closed form where the upper bound has one.
-        acq_function = UCB(ConstantBeta(0.0))(outlook.models[0], present)
-        acq_function = allowed(acq_function, outlook, present)
-        return maximize(acq_function, space, present, self._next_generator())
-
-    def _recommended(self, X: Tensor, present: AskContext) -> list[Recommendation]:
-        """Return what the newest models expect of actions, ``n x d``."""
-        outlook, rows = self._outlook, present.rows(X)
-        moments, probabilities = outlook.moments(rows), outlook.probabilities(rows)
-        expected = []
-        for i, x in enumerate(X.split(1)):
-            (mean, deviation), *others = map(tuple, moments[:, i].tolist())
-            by_name: Any = {name: each[i].item() for name, each in probabilities.items()}
-            by_name["others"] = dict(zip(self.goals.names[1:], others, strict=True))
-            at, labels = (present.t, present.context), self.labels
-            new = Recommendation(x, mean, deviation, *at, self.minimize, labels, **by_name)
-            expected.append(new)
-        return expected
 
     def _ask_event(self, trial: Trial) -> Event:
         reason = ""
@@ -539,22 +515,10 @@ class GPOptimizer(Optimizer):
         self._ended = self._ended.append(ended)[-MAX_ENDED:]
 
     def _predicted(self, trial: Trial) -> Mapping[str, Any]:
-        model, row = self.outcome_models[0], self._row(trial)
-        fitter, dense = model.fitter, model.dense
-        mean, variance = model.predict(row)
         names = self.labels.feature_names(self.layout.num_actions, self.layout.num_contexts)
-        return {
-            "mean": self._signs[0].item() * mean,
-            "variance": variance,
-            "noise_variance": model.outcome_noise(),
-            "is_fitted": isinstance(fitter.refit, RefitNever) or fitter.fitted.newest is not None,
-            "model_size": len(model.observations),
-            "hyperparameters": read_hyperparameters(dense, names, row),
-            "form": describe_form(dense.temporal_kernels),
-            "half_life": half_life(dense.temporal_kernels),
-            "at_bounds": [list(each) for each in fitter.fitted.at_bounds],
-            "best": self._best_tried(trial),
-        }
+        found = self.outcome_models[0].predicted(self._row(trial), names)
+        mean = self._signs[0].item() * found["mean"]
+        return {**found, "mean": mean, "best": self._best_tried(trial)}
 
     def _best_tried(self, trial: Trial) -> list[float]:
         """Return the action, of those tried, that is best by the model at the time of an ask.
@@ -566,7 +530,7 @@ class GPOptimizer(Optimizer):
             return []
         space, generator = FiniteSpace(tried), self._next_generator()
         present = self._ask_context(trial.t, trial.context, space, generator)
-        best: list[float] = self._best_action(present)[0].tolist()
+        best: list[float] = best_action(self._outlook, present)[0].tolist()
         return best
 
     def state_dict(self) -> dict[str, Any]:

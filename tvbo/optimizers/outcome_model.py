@@ -16,6 +16,8 @@ from botorch.models.model import Model
 from torch import Generator, Tensor
 from torch.nn.functional import pad
 
+from tvbo.fit.drift import describe_form, half_life
+from tvbo.fit.hyperparameters import read_hyperparameters
 from tvbo.fit.model_fitter import ModelFitter, RefitNever
 from tvbo.models import EnsembleGP, StreamingGP, TimeVaryingGP
 from tvbo.models.one_output import OneOutputModel
@@ -255,6 +257,26 @@ class OutcomeModel:
         assert self.posterior is not None
         mean, variance = self.posterior.moments(row)
         return mean.item(), variance.item()
+
+    def predicted(self, row: Tensor, names: Sequence[str]) -> dict[str, Any]:
+        """Return what is predicted at a row, and by which hyperparameters, as data.
+
+        Args:
+            row: As of :meth:`predict`.
+            names: Names of its columns but time.
+        """
+        (mean, variance), dense, fitted = self.predict(row), self.dense, self.fitter.fitted
+        return {
+            "mean": mean,
+            "variance": variance,
+            "noise_variance": self.outcome_noise(),
+            "is_fitted": isinstance(self.fitter.refit, RefitNever) or fitted.newest is not None,
+            "model_size": len(self.observations),
+            "hyperparameters": read_hyperparameters(dense, names, row),
+            "form": describe_form(dense.temporal_kernels),
+            "half_life": half_life(dense.temporal_kernels),
+            "at_bounds": [list(each) for each in fitted.at_bounds],
+        }
 
     def outcome_noise(self) -> float | None:
         """Return the noise variance to expect of the next outcome: given, observed, or learned.

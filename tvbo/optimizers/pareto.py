@@ -1,9 +1,10 @@
-"""The Pareto front of posterior means: the best compromises between several objectives."""
+"""What is best by posterior means: one action, or the Pareto front of several objectives."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from botorch.acquisition import AcquisitionFunction
@@ -12,10 +13,11 @@ from botorch.utils.multi_objective.pareto import is_non_dominated
 from botorch.utils.sampling import sample_simplex
 from torch import Tensor
 
+from tvbo.acquisition import UCB, ConstantBeta
 from tvbo.acquisition.allowed import Outlook, allowed
 from tvbo.acquisition.at_present import actions_of, means_of
 from tvbo.optim.maximize import maximize
-from tvbo.randomness import default_generator, draw_seed
+from tvbo.randomness import copy_of, default_generator, draw_seed
 from tvbo.rounding import argmax
 from tvbo.spaces import AskContext, FiniteSpace
 
@@ -31,6 +33,22 @@ SAME_POINT = 1e-3
 AUGMENTATION = 0.05
 """Share of the sum of the objectives in a Chebyshev scalarization, without which actions that are
 better in one objective alone would count the same."""
+
+
+def best_action(outlook: Outlook, ask_context: AskContext) -> Tensor:
+    """Return the feasible action with the largest posterior mean of the first outcome, ``1 x d``.
+
+    Args:
+        outlook: As of :func:`pareto_actions`.
+        ask_context: The present.
+    """
+    space, generator = ask_context.search_space, default_generator(ask_context.generator)
+    assert space is not None
+    ask_context = replace(ask_context, generator=copy_of(generator))
+    # The posterior mean, which has a closed form where the upper bound has one.
+    acq_function = UCB(ConstantBeta(0.0))(outlook.models[0], ask_context)
+    acq_function = allowed(acq_function, outlook, ask_context)
+    return maximize(acq_function, space, ask_context, copy_of(generator))
 
 
 def pareto_actions(outlook: Outlook, ask_context: AskContext, num_points: int) -> Tensor:

@@ -119,52 +119,35 @@ class Observations:
         return Observations(*cast(list[Tensor], parts))
 
 
-def split_time(time_feature: int, num_columns: int) -> tuple[int, list[int]]:
-    """Return the index of the time column, and those of all other columns in order.
-
-    Raises:
-        ValueError: if ``time_feature`` is no column.
-        BotorchTensorDimensionError: if there is no other column.
-    """
-    if num_columns < 2:
-        raise BotorchTensorDimensionError(
-            f"Expected rows with time and at least one other column. Got {num_columns} column."
-        )
-    if not -num_columns <= time_feature < num_columns:
-        raise ValueError(
-            f"Expected time_feature, one of {num_columns} columns. Got {time_feature}."
-        )
-    columns = list(range(num_columns))
-    return columns.pop(time_feature), columns
-
-
-def split_context(
-    context_features: Sequence[int], time_feature: int | None, num_columns: int
+def split_columns(
+    num_columns: int, time_feature: int | None, context_features: Sequence[int] | None = None
 ) -> tuple[list[int], list[int], int | None]:
     """Return the indices of action columns, context columns, and the time column or None.
+
+    Args:
+        num_columns: Number of columns of a row.
+        time_feature: Index of the time column; None if there is none.
+        context_features: Indices of the context columns, one or more; None if there are none.
 
     Raises:
         ValueError: if a feature is no column, or two of them are the same column.
         BotorchTensorDimensionError: if there is no context, or no column is left for actions.
     """
-    context = normalize_indices(list(context_features), d=num_columns) or []
-    given = [] if time_feature is None else [time_feature]
-    times = normalize_indices(given, d=num_columns) or []
-    taken = [*context, *times]
+    features = [*(context_features or ()), *([] if time_feature is None else [time_feature])]
+    taken = normalize_indices(features, d=num_columns) or []
+    got = (
+        f"Got context_features={context_features}, time_feature={time_feature} of {num_columns} "
+        "columns."
+    )
     if len(set(taken)) < len(taken):
-        raise ValueError(
-            "Expected context_features and time_feature to be different columns. "
-            f"Got context_features={list(context_features)}, time_feature={time_feature} "
-            f"of {num_columns} columns."
-        )
+        raise ValueError(f"Expected context_features and time_feature that differ. {got}")
     action = [i for i in range(num_columns) if i not in taken]
-    if not context or not action:
+    context = taken[: len(context_features or ())]
+    if not action or (context_features is not None and not context):
         raise BotorchTensorDimensionError(
-            "Expected rows with at least one context column and one action column. "
-            f"Got context_features={list(context_features)} of {num_columns} columns"
-            f"{', one of them time' if times else ''}."
+            f"Expected a column of actions, and one of contexts where there are any. {got}"
         )
-    return action, context, times[0] if times else None
+    return action, context, None if time_feature is None else taken[-1]
 
 
 LARGEST_COORDINATE = 1e100
