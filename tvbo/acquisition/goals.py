@@ -96,6 +96,16 @@ class Goals:
         signs = [-1.0 if name in self.minimized else 1.0 for name in self.names]
         return torch.tensor(signs, dtype=torch.float64)
 
+    def place_of(self, outcome: str | None) -> int:
+        """Return the place of an outcome by its name; None is the first.
+
+        Raises:
+            ValueError: if there is no such outcome.
+        """
+        if outcome is not None and outcome not in self.names:
+            raise ValueError(f"Expected one of {', '.join(self.names)}. Got {outcome!r}.")
+        return 0 if outcome is None else self.names.index(outcome)
+
     def standardized(self, transforms: Sequence[Standardize]) -> Goals:
         """Return the goals of outcomes multiplied by :attr:`signs`, then standardized."""
         signs = self.signs.tolist()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import compress
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
 
@@ -19,12 +20,12 @@ from tvbo.acquisition.success import SuccessModel
 from tvbo.fit.drift_estimate import DriftEstimate, estimate_drift
 from tvbo.models.raw import with_time
 from tvbo.optim.maximize import maximize
-from tvbo.optim.space_filling import space_filling_action
+from tvbo.optim.space_filling import next_start
 from tvbo.optimizers.base import Optimizer, OptimizerOptions
 from tvbo.optimizers.event import Event
 from tvbo.optimizers.importance import total_effects
 from tvbo.optimizers.outcome_model import OutcomeModel
-from tvbo.optimizers.pareto import best_action, pareto_actions
+from tvbo.optimizers.pareto import best_action, best_tried, pareto_actions
 from tvbo.optimizers.pending import Hallucinate, Pending
 from tvbo.recommendation import Policy, Recommendation
 from tvbo.recorded_trial import RecordedTrial
@@ -45,15 +46,6 @@ Failures = Literal["learn", "nan", "ignore"]
 
 MAX_ENDED = 100
 """Number of the newest trials from which a probability of success is learned."""
-
-MAX_TRIED = 50
-"""Number of the newest observations among whose actions the best one is recorded with an ask."""
-
-MAX_STARTS = 8
-"""Number of space-filling actions looked at for a new one that probably succeeds."""
-
-STARTS_APART = 1_000
-"""Distance of these in the sequence, of which later trials have the places after that of one."""
 
 
 class GPOptimizer(Optimizer):
@@ -333,7 +325,7 @@ class GPOptimizer(Optimizer):
             ValueError: if there is no such outcome.
             InputDataError: if nothing is observed or open.
         """
-        place = self._place_of(outcome)
+        place = self.goals.place_of(outcome)
         with self._one_call("importance"):
             now = self._look_at(None).t
             spaces = [self.search_space]
@@ -357,16 +349,10 @@ class GPOptimizer(Optimizer):
             ValueError: if there is no such outcome.
             InputDataError: if the noise of the outcomes is neither known nor learned.
         """
-        place = self._place_of(outcome)
+        place = self.goals.place_of(outcome)
         with self._one_call("drift"):
             fitter = self.outcome_models[place].fitter_at(self._present[0], self._next_generator())
         return estimate_drift(fitter, None if self.time_scale is None else self.time_scale.unit)
-
-    def _place_of(self, outcome: str | None) -> int:
-        """Return the place of an outcome; of None the first."""
-        if outcome is not None and outcome not in self.goals.names:
-            raise ValueError(f"Expected one of {', '.join(self.goals.names)}. Got {outcome!r}.")
-        return 0 if outcome is None else self.goals.names.index(outcome)
 
     def _choose(
         self, search_space: SearchSpace, q: int, t: float, context: Tensor | None
@@ -380,7 +366,7 @@ class GPOptimizer(Optimizer):
             self._success = self._success_at(t)
             ask_context = self._ask_context(t, context, search_space, self.generator)
             # Before a fit draws from the generator, so that the start does not depend on fits.
-            start = self._next_start(search_space, ask_context) if self._is_starting() else None
+            start = self._next_start(ask_context) if self._is_starting() else None
             known = self._open_rows
             self._open_rows = {
                 i: known[i] if i in known else self._row(each)
@@ -396,22 +382,13 @@ class GPOptimizer(Optimizer):
             joint = q if q > 1 and self._chooses_jointly else 1
             return maximize(acq_function, search_space, ask_context, self.generator, joint)
 
-    def _next_start(self, search_space: SearchSpace, ask_context: AskContext) -> Tensor | None:
+    def _next_start(self, ask_context: AskContext) -> Tensor | None:
         """Return the next space-filling action of a set; None where all choices were tried."""
         held, d = self.outcome_models[0].observations, self.layout.num_actions
         failed = self._ended.X[self._ended.Y.squeeze(-1) == 0]
         tried = torch.cat([held.X[:, :d], failed[:, :d], *(each.X for each in self.open_trials)])
-        for attempt in range(MAX_STARTS):
-            number = ask_context.round + attempt * STARTS_APART
-            X = space_filling_action(search_space, tried, number, self.seed)
-            if X is None:
-                break
-            # Others of a run in several processes may have begun what this number would be.
-            is_new = not torch.isclose(tried, X).all(dim=-1).any()
-            tried, success = torch.cat([tried, X]), self._success
-            if is_new and (not success or success.log_probability(ask_context.rows(X)).exp() > 0.5):
-                break
-        return X
+        success = None if self._success is None else self._success.log_probability
+        return next_start(ask_context, tried, self.seed, success)
 
     def _is_starting(self) -> bool:
         """Return whether too little was tried yet to learn from."""
@@ -425,13 +402,9 @@ class GPOptimizer(Optimizer):
 
     def _success_at(self, t: float) -> SuccessModel | None:
         """Return the probability of success at a time; None if no trial has failed lately."""
-        ended, first = self._ended, self.outcome_models[0]
-        if self.failures == "ignore" or bool(ended.Y.all()):
+        if self.failures == "ignore" or bool(self._ended.Y.all()):
             return None
-        ended = ended[ended.X[:, -1] <= t]
-        ended = ended[first.keeps(ended, t)]
-        drifts = first.fitter.forgetting_rate != 0
-        return None if ended.Y.all() else SuccessModel(ended, first.fitter.bounds, drifts)
+        return self.outcome_models[0].success_at(self._ended, t)
 
     @property
     def _chooses_jointly(self) -> bool:
@@ -455,11 +428,6 @@ class GPOptimizer(Optimizer):
         return self._ask_context(now, context, space, self._next_generator())
 
     def _best(self, present: AskContext) -> Recommendation:
-        if self.goals.num_objectives > 1:
-            raise ValueError(
-                "Expected one objective: of several, front() returns the best compromises. Got "
-                f"{', '.join(self.goals.names[: self.goals.num_objectives])}."
-            )
         outlook = self._outlook
         (found,) = outlook.recommendations(best_action(outlook, present), present, self.labels)
         return found
@@ -518,20 +486,10 @@ class GPOptimizer(Optimizer):
         names = self.labels.feature_names(self.layout.num_actions, self.layout.num_contexts)
         found = self.outcome_models[0].predicted(self._row(trial), names)
         mean = self._signs[0].item() * found["mean"]
-        return {**found, "mean": mean, "best": self._best_tried(trial)}
-
-    def _best_tried(self, trial: Trial) -> list[float]:
-        """Return the action, of those tried, that is best by the model at the time of an ask.
-
-        Nothing before any was tried, and of several objectives.
-        """
-        tried = self.observations.X[-MAX_TRIED:, : self.layout.num_actions].unique(dim=0)
-        if self.goals.num_objectives > 1 or len(tried) == 0:
-            return []
-        space, generator = FiniteSpace(tried), self._next_generator()
-        present = self._ask_context(trial.t, trial.context, space, generator)
-        best: list[float] = best_action(self._outlook, present)[0].tolist()
-        return best
+        present = self._ask_context(
+            trial.t, trial.context, self.search_space, self._next_generator()
+        )
+        return {**found, "mean": mean, "best": best_tried(self._outlook, present)}
 
     def state_dict(self) -> dict[str, Any]:
         """Return what was learned: of each outcome hyperparameters, and what retention knows."""
@@ -540,23 +498,20 @@ class GPOptimizer(Optimizer):
     def _load(self, trials: Sequence[RecordedTrial], state: Mapping[str, Any]) -> None:
         ended = sorted((each for each in trials if each.ended), key=attrgetter("ended"))
         newest = max((each.observed_at for each in ended if each.Y), default=-math.inf)
-        told = [each for each in ended if each.Y and each.informative]
+        c = self.layout.num_contexts
+        values = [(*each.X, *(each.context or ())[:c], each.observed_at) for each in ended]
+        rows = torch.tensor(values, dtype=torch.float64).view(-1, self.layout.num_columns)
+        success = torch.tensor([float(bool(each.Y)) for each in ended], dtype=torch.float64)
+        self._ended = Observations(rows, success.unsqueeze(-1))[-MAX_ENDED:]
+        entered = [bool(each.Y) and each.informative for each in ended]
+        told = list(compress(ended, entered))
         noise = [each.Yvar for each in told if each.Yvar]
         Y = torch.tensor([each.Y for each in told], dtype=torch.float64)
         Y = self._signs * Y.view(-1, len(self.outcome_models))
         Yvar = torch.tensor(noise, dtype=torch.float64) if noise else None
-        known = Observations(self._rows_of(told), Y, Yvar)
+        known = Observations(rows[torch.tensor(entered, dtype=torch.bool)], Y, Yvar)
         numbers, asks = [each.id for each in told], [each for each in trials if each.round]
         for place, model in enumerate(self.outcome_models):
             dropped = [(each.t, each.dropped[place] if each.dropped else ()) for each in asks]
             learned = state["outcome_models"][place]
             model.load(learned, known.outcome(place), numbers, dropped, newest)
-        ended = ended[-MAX_ENDED:]
-        success = torch.tensor([float(bool(each.Y)) for each in ended], dtype=torch.float64)
-        self._ended = Observations(self._rows_of(ended), success.unsqueeze(-1))
-
-    def _rows_of(self, trials: Sequence[RecordedTrial]) -> Tensor:
-        """Return the rows of trials of a record, ``n x d``."""
-        c = self.layout.num_contexts
-        rows = [(*each.X, *(each.context or ())[:c], each.observed_at) for each in trials]
-        return torch.tensor(rows, dtype=torch.float64).view(-1, self.layout.num_columns)

@@ -16,6 +16,7 @@ from botorch.models.model import Model
 from torch import Generator, Tensor
 from torch.nn.functional import pad
 
+from tvbo.acquisition.success import SuccessModel
 from tvbo.fit.drift import describe_form, half_life
 from tvbo.fit.hyperparameters import read_hyperparameters
 from tvbo.fit.model_fitter import ModelFitter, RefitNever
@@ -140,6 +141,18 @@ class OutcomeModel:
     def keeps(self, observations: Observations, t: float) -> Tensor:
         """Return which observations retention keeps at a time, a mask of ``n``."""
         return mask_of(self.retention, observations, self.last_model, t)
+
+    def success_at(self, ended: Observations, t: float) -> SuccessModel | None:
+        """Return the probability of success at a time; None if no trial has failed lately.
+
+        Args:
+            ended: Trials that ended, 1 for those that succeeded and 0 for the others.
+            t: The time.
+        """
+        ended = ended[ended.X[:, -1] <= t]
+        ended = ended[self.keeps(ended, t)]
+        drifts = self.fitter.forgetting_rate != 0
+        return None if ended.Y.all() else SuccessModel(ended, self.fitter.bounds, drifts)
 
     def discard(self, t: float, newest_told: float) -> None:
         """Forget the observations that retention does not keep at a time.

@@ -27,6 +27,9 @@ NUM_RANDOM = 2048
 NUM_SCALARIZATIONS = 10
 """Compromises between the objectives that are searched for, beside the best of each alone."""
 
+MAX_TRIED = 50
+"""Number of the newest observations among whose actions the best one is recorded with an ask."""
+
 SAME_POINT = 1e-3
 """Distance of two points of a front, in ranges of the objectives, below which they are the same."""
 
@@ -41,7 +44,15 @@ def best_action(outlook: Outlook, ask_context: AskContext) -> Tensor:
     Args:
         outlook: As of :func:`pareto_actions`.
         ask_context: The present.
+
+    Raises:
+        ValueError: if there are several objectives.
     """
+    if outlook.goals.num_objectives > 1:
+        raise ValueError(
+            "Expected one objective: of several, front() returns the best compromises. Got "
+            f"{', '.join(outlook.goals.names[: outlook.goals.num_objectives])}."
+        )
     space, generator = ask_context.search_space, default_generator(ask_context.generator)
     assert space is not None
     ask_context = replace(ask_context, generator=copy_of(generator))
@@ -49,6 +60,23 @@ def best_action(outlook: Outlook, ask_context: AskContext) -> Tensor:
     acq_function = UCB(ConstantBeta(0.0))(outlook.models[0], ask_context)
     acq_function = allowed(acq_function, outlook, ask_context)
     return maximize(acq_function, space, ask_context, copy_of(generator))
+
+
+def best_tried(outlook: Outlook, ask_context: AskContext) -> list[float]:
+    """Return the action, of those tried last, that is best now, ``d``.
+
+    Nothing before any was tried, and of several objectives.
+
+    Args:
+        outlook: As of :func:`pareto_actions`.
+        ask_context: The present.
+    """
+    tried = ask_context.observations.X[-MAX_TRIED:, : ask_context.layout.num_actions]
+    if outlook.goals.num_objectives > 1 or len(tried) == 0:
+        return []
+    among = replace(ask_context, search_space=FiniteSpace(tried.unique(dim=0)))
+    best: list[float] = best_action(outlook, among)[0].tolist()
+    return best
 
 
 def pareto_actions(outlook: Outlook, ask_context: AskContext, num_points: int) -> Tensor:
