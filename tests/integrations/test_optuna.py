@@ -197,17 +197,17 @@ def test_what_another_process_chooses_meanwhile_is_not_chosen(monkeypatch):
     """By the same trials, all would choose the same."""
     study = make_study(4)
     one, *others = (study.ask() for _ in range(3))
-    suggest, started = door.suggest, []
+    ask, started = door.ask, []
 
     def slow(*args, **options):
-        found = suggest(*args, **options)
+        found = ask(*args, **options)
         # All have chosen before the first one announces it.
         if others:
             started.append(others.pop())
             started[-1].relative_params  # noqa: B018
         return found
 
-    monkeypatch.setattr(door, "suggest", slow)
+    monkeypatch.setattr(door, "ask", slow)
     chosen = [trial.relative_params for trial in (one, *started)]
     assert all(
         max(abs(first[name] - second[name]) for name in SPACE) > NEAR

@@ -75,28 +75,18 @@ def optimizer_of(trials: Sequence[HostTrial], generator: int = 0, **options: Any
     return optimizer
 
 
-def ask(
-    optimizer: GPOptimizer, trials: Sequence[HostTrial], t: float, context: Any = None, q: int = 1
-) -> tuple[Trial, ...]:
-    """Return the next ``q`` trials of an optimizer after those that it knows.
+def ask(optimizer: GPOptimizer, t: float, context: Any = None, q: int = 1) -> tuple[Trial, ...]:
+    """Return the next ``q`` trials of an optimizer, as of :func:`optimizer_of`.
 
     Args:
-        optimizer: The optimizer, as of :func:`optimizer_of`.
-        trials: The trials that it knows.
+        optimizer: The optimizer.
         t: The present time; an outcome that is newer already moves it on.
         context: The present context, where contexts are declared.
         q: Number of trials.
     """
-    now = max([t, *(trial.t for trial in trials[-MAX_TRIALS:] if trial.Y is not None)])
+    now = max([t, *optimizer.observations.X[:, -1].tolist()])
     with _replaying():
         return optimizer.ask(now, context, q=q)
-
-
-def suggest(
-    trials: Sequence[HostTrial], t: float, context: Any = None, q: int = 1, **options: Any
-) -> tuple[Trial, ...]:
-    """Return the next ``q`` trials after those of a host, as :func:`optimizer_of` and ``ask``."""
-    return ask(optimizer_of(trials, **options), trials, t, context, q)
 
 
 def observed_range(rows: Sequence[Sequence[float]]) -> list[tuple[float, float]]:

@@ -90,8 +90,7 @@ def best_at(
     strategy.fit(experiment)
     adapter, held = strategy.adapter, dict(fixed_parameters or {})
     assert isinstance(adapter, TimeVaryingAdapter)
-    optimizer, _ = adapter.optimizer(experiment.search_space, held)
-    best = optimizer.recommend(held or None, t)
+    best = adapter.optimizer(experiment.search_space, held).recommend(held or None, t)
     found = {**best.parameters, **held, adapter.generator.time: t}
     return found, (best.mean, best.standard_deviation)
 
@@ -125,8 +124,8 @@ class TimeVaryingAdapter(Adapter):
         held: Collection[str] = (),
         pending: Collection[ObservationFeatures] = (),
         told: pd.DataFrame | None = None,
-    ) -> tuple[GPOptimizer, list[HostTrial]]:
-        """Return an optimizer, and the trials that it knows.
+    ) -> GPOptimizer:
+        """Return an optimizer.
 
         Args:
             search_space: The search space; arms outside of it are left out.
@@ -156,7 +155,7 @@ class TimeVaryingAdapter(Adapter):
                 if search_space.check_membership(arm.parameters) and (Y or told is None):
                     trials.append(self._trial(arm.parameters, held, Y, Yvar, lost))
         trials += [self._trial(each.parameters, held) for each in pending]
-        return optimizer_of(trials, **options), trials
+        return optimizer_of(trials, **options)
 
     def _trial(self, values: Mapping[str, Any], held: Collection[str], *ended: Any) -> HostTrial:
         """Return a trial from values by name, its outcomes, their variances and how it was lost."""
@@ -216,8 +215,8 @@ class TimeVaryingAdapter(Adapter):
         new = {
             str(p.parameters): p for p in pending if p.trial_index not in self._experiment.trials
         }
-        optimizer, trials = self.optimizer(search_space, held, new.values())
-        found = ask(optimizer, trials, float(t), held or None, n)
+        optimizer = self.optimizer(search_space, held, new.values())
+        found = ask(optimizer, float(t), held or None, n)
         if not held:
             self._predictor = optimizer
         points = [{**trial.parameters, **held, self.generator.time: t} for trial in found]
@@ -229,7 +228,7 @@ class TimeVaryingAdapter(Adapter):
         use_posterior_predictive: bool = False,
     ) -> list[ObservationData]:
         if self._predictor is None:
-            self._predictor, _ = self.optimizer(self._model_space)
+            self._predictor = self.optimizer(self._model_space)
         return self._predicted(self._predictor, observation_features)
 
     def _cross_validate(
@@ -240,7 +239,7 @@ class TimeVaryingAdapter(Adapter):
         use_posterior_predictive: bool = False,
     ) -> list[ObservationData]:
         told = cv_training_data.observation_data
-        return self._predicted(self.optimizer(search_space, told=told)[0], cv_test_points)
+        return self._predicted(self.optimizer(search_space, told=told), cv_test_points)
 
     def _predicted(
         self, optimizer: GPOptimizer, features: list[ObservationFeatures]

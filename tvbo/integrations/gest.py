@@ -21,7 +21,7 @@ from gest_api.vocs import (
     MinimizeObjective,
 )
 
-from tvbo.integrations.adapter import HostTrial, observed_range, optimizer_of, suggest
+from tvbo.integrations.adapter import HostTrial, ask, observed_range, optimizer_of
 from tvbo.recipes import GPOptions
 from tvbo.recommendation import Recommendation
 from tvbo.spaces import Parameters
@@ -113,7 +113,7 @@ class TimeVaryingGenerator(Generator):
         trials, row, options = self._view(context)
         self._num_suggested += 1
         now = self._now() if t is None else t
-        asked = suggest(trials, now, row, num_points or 1, **options)
+        asked = ask(optimizer_of(trials, **options), now, row, num_points or 1)
         constants = {name: each.value for name, each in self.vocs.constants.items()}
         points = []
         for trial in asked:

@@ -20,7 +20,7 @@ from optuna.search_space import intersection_search_space
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from tvbo.integrations.adapter import HostTrial, optimizer_of, suggest
+from tvbo.integrations.adapter import HostTrial, ask, optimizer_of
 from tvbo.recipes import GPOptions
 from tvbo.spaces import Parameters
 from tvbo.spaces.labels import TimeScale
@@ -116,7 +116,8 @@ class TimeVaryingSampler(BaseSampler):
         apart, q = NEAR * (options["bounds"].bounds[1] - options["bounds"].bounds[0]), 1
         for _ in range(MAX_CHOICES):
             trials.pop(trial.number, None)
-            *_, asked = suggest(list(trials.values()), self._time(trial), context, q, **options)
+            optimizer = optimizer_of(list(trials.values()), **options)
+            *_, asked = ask(optimizer, self._time(trial), context, q)
             chosen = _in_study(search_space, asked.parameters)
             stored = {name: search_space[name].to_internal_repr(chosen[name]) for name in chosen}
             study._storage.set_trial_system_attr(trial._trial_id, ANNOUNCED, json.dumps(stored))

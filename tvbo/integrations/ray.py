@@ -156,7 +156,7 @@ class TimeVaryingPB2(PopulationBasedTraining):
             context_bounds=observed_range([trial.context for trial in trials]),
             contexts_outside="extend",
         )
-        (asked,) = ask(optimizer, trials, start.t, start.context)
+        (asked,) = ask(optimizer, start.t, start.context)
         for name, given in self._flat_bounds.items():
             config[name] = _cast(given, asked.parameters[name], config[name])
         parameters = {name: config[name] for name in self._flat_bounds}

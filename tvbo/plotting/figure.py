@@ -83,14 +83,8 @@ def algorithm_styles(names: Iterable[str]) -> dict[str, tuple[str, str | tuple]]
         known = [each for each in ALGORITHM_COLORS if key.startswith(each)]
         colors[name] = ALGORITHM_COLORS[max(known, key=len)] if known else ""
     others = cycle([each for each in COLORS if each not in colors.values()] or COLORS)
-    styles: dict[str, tuple[str, str | tuple]] = {}
-    for place, (name, known_color) in enumerate(colors.items()):
-        color = known_color or next(others)
-        first = place % len(LINES)
-        lines = LINES[first:] + LINES[:first]
-        unused = [line for line in lines if (color, line) not in styles.values()]
-        styles[name] = color, (unused or lines)[0]
-    return styles
+    pairs = zip(colors.items(), cycle(LINES), strict=False)
+    return {name: (color or next(others), line) for (name, color), line in pairs}
 
 
 def draw_band(ax: Axes, x: Any, mean: Tensor, width: Tensor, color: str, **options: Any) -> None:
