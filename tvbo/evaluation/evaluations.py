@@ -33,7 +33,7 @@ CONNECT_SECONDS = 10.0
 """Seconds to wait for the scheduler to answer."""
 
 LOOKS_PER_TIMEOUT = 20
-"""Number of times within a ``timeout`` to look which evaluations have begun."""
+"""Number of times within a ``timeout`` to look which evaluations have begun or are overdue."""
 
 MAX_RESULTS_LOST = 3
 """Number of times that a trial is submitted again since Dask lost its result on the way here."""
@@ -276,7 +276,9 @@ class Workers:
 
     def wait(self) -> None:
         """Wait until an evaluation ends or is overdue, or it is time to look again."""
-        self._has_ended.wait(self._patience())
+        waits = [] if self._client is None else [SILENCE_SECONDS]
+        waits += [] if self.timeout is None else [self.timeout / LOOKS_PER_TIMEOUT]
+        self._has_ended.wait(min(waits, default=None))
         silent = time.perf_counter() - self._newest_sign >= SILENCE_SECONDS
         client = self._client
         if client is not None and silent and not self._is_silent and not client.nthreads():
@@ -358,20 +360,6 @@ class Workers:
             return False
         self._results_lost[evaluation.trial.id] += 1
         return self._results_lost[evaluation.trial.id] <= MAX_RESULTS_LOST
-
-    def _patience(self) -> float | None:
-        """Return the seconds until there is something to look at, if nothing ends."""
-        waits = [] if self._client is None else [SILENCE_SECONDS]
-        if self.timeout is not None:
-            now, awaited = time.perf_counter(), self.awaited
-            begun = [each.begun for each in awaited if each.begun is not None]
-            if begun:
-                waits.append(min(begun) + self.timeout - now)
-            elif len(awaited) < len(self._held):
-                waits.append(self._newest_sign + self.timeout - now)
-            if len(begun) < len(awaited):
-                waits.append(self.timeout / LOOKS_PER_TIMEOUT)
-        return max(0.0, min(waits)) if waits else None
 
 
 @contextmanager
