@@ -429,7 +429,9 @@ def test_ctrl_c_stops_an_evaluation_at_once_and_no_ask():
         ({"times": [1.0, 2.0]}, ValueError),
         ({"delay": -1.0}, ValueError),
         ({"delay": lambda trial: math.nan}, ValueError),
+        ({"max_pending": 2}, ValueError),
         ({"on_error": "ignore"}, ValueError),
+        ({"executor": []}, TypeError),
         ({"objective": 3}, TypeError),
     ],
 )

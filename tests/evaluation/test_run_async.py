@@ -55,11 +55,13 @@ def test_every_outcome_is_told_in_the_calling_thread():
     assert [r.reward for r in history.rounds] == history.X.square().flatten().tolist()
 
 
-def test_one_at_a_time_is_the_loop_in_this_thread():
+@pytest.mark.parametrize("start", [run, run_async])
+def test_one_at_a_time_is_the_loop_in_this_thread(start):
     values = torch.rand(12, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     problem = PanelProblem(values, choices=unit_grid(4))
+    count = {"horizon": 12} if start is run else {"num_trials": 12, "max_pending": 1}
     with Threads(1) as executor:
-        history = go(problem, given_recipe(), executor, 12, max_pending=1)
+        history = start(problem, given_recipe(), executor=executor, progress=False, **count)
     ordinary = run(problem, given_recipe(), horizon=12, progress=False)
     assert torch.equal(history.X, ordinary.X)
     assert torch.equal(history.regret, ordinary.regret)
@@ -121,8 +123,15 @@ def test_an_outcome_is_told_before_the_next_ask_if_a_timeout_is_watched_meanwhil
     assert [call[0] for call in optimizer.calls] == ["ask", "tell"] * 3
 
 
-@pytest.mark.parametrize("contexts", [None, lambda: torch.zeros(1, dtype=torch.float64)])
-def test_where_asks_are_slow_the_next_trials_are_ready(contexts):
+@pytest.mark.parametrize(
+    ("start", "contexts"),
+    [
+        (partial(run_async, num_trials=20), None),
+        (partial(run_async, num_trials=20), lambda: torch.zeros(1, dtype=torch.float64)),
+        (partial(run, horizon=20), torch.zeros(20, 1, dtype=torch.float64)),
+    ],
+)
+def test_where_asks_are_slow_the_next_trials_are_ready(start, contexts):
     class Slow(Watched):
         def ask(self, t=None, context=None):
             most_open.append(len(self.open_trials))
@@ -130,8 +139,9 @@ def test_where_asks_are_slow_the_next_trials_are_ready(contexts):
             return super().ask(t, context)
 
     most_open, optimizer = [], Slow()
+    given = {"max_pending": 3, "contexts": contexts, "progress": False}
     with Counting(3) as executor:
-        history = go(partial(rests, 0.02), optimizer, executor, 20, 3, contexts=contexts)
+        history = start(partial(rests, 0.02), optimizer, executor=executor, **given)
     check_accounts(optimizer, history)
     assert history.counts == {"told": 20, "open": 0}
     assert max(executor.under_way) <= 3
@@ -183,11 +193,14 @@ def test_an_outcome_that_the_optimizer_refuses_fails():
     assert "load" in history.round_of(1).reason
 
 
-def test_an_evaluation_that_goes_wrong_may_end_the_run():
+@pytest.mark.parametrize(
+    "start", [partial(run, horizon=5), partial(run_async, num_trials=5, max_pending=1)]
+)
+def test_an_evaluation_that_goes_wrong_may_end_the_run(start):
     optimizer, history = Watched(), History()
-    given = {"on_error": "raise", "history": history}
+    given = {"on_error": "raise", "history": history, "progress": False}
     with Threads(1) as executor, pytest.raises(EvaluationError, match="CodedError"):
-        go(partial(goes_wrong, "coded"), optimizer, executor, 5, 1, **given)
+        start(partial(goes_wrong, "coded"), optimizer, executor=executor, **given)
     assert [trial.id for trial in optimizer.open_trials] == [2]
     check_accounts(optimizer, history)
 
@@ -469,6 +482,9 @@ def test_arguments_that_are_refused(wrong, error):
         given = {"executor": executor, "num_trials": 3, "max_pending": 4} | wrong
         with pytest.raises(error):
             run_async(square, optimizer, **given)
+        if "executor" not in wrong:
+            with pytest.raises(ValueError, match="delay"):
+                run(square, optimizer, horizon=2, executor=executor, delay=1.0)
     assert optimizer.calls == []
 
 

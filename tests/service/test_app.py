@@ -189,6 +189,7 @@ def test_the_page_the_numbers_and_the_description(client):
         assert "default-src 'none'" in answer.headers["content-security-policy"]
     text = client.get("/metrics").text
     assert 'tvbo_trials{run="oven",state="open"} 1.0' in text
+    assert 'tvbo_requests_total{call="ask",run="oven",status="200"} 1.0' in text
     paths = client.get("/openapi.json").json()["paths"]
     assert {"/runs/{run}/ask", "/runs/{run}/tell", "/runs/{run}/predict"} <= set(paths)
     assert client.get("/docs").is_success

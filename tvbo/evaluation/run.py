@@ -57,10 +57,12 @@ def run(
     optimizer: Optimizer,
     *,
     horizon: int,
+    executor: Executor | None = None,
+    max_pending: int = 1,
     delay: DelayFunction | float = 0.0,
     times: Iterable[float] | None = None,
     contexts: Tensor | None = None,
-    on_error: OnError = "raise",
+    on_error: OnError | None = None,
     history: History | None = None,
     progress: bool = True,
     label: str | None = None,
@@ -77,6 +79,9 @@ def run(
             context of the round, even if the optimizer was declared without contexts.
         optimizer: Asked once per round.
         horizon: Number of rounds.
+        executor: Executor of :mod:`concurrent.futures` that evaluates the trials, as in
+            :func:`run_async`. None evaluates them in the calling thread.
+        max_pending: Number of evaluations under way on the executor.
         delay: How long after ``trial.t`` its outcome arrives, in the unit of time: a number, or a
             function of the trial, such as a :class:`RandomDelay`; infinity if it never does. An ask
             knows the outcomes that arrived before it: one that arrives at the very time of an ask
@@ -84,7 +89,7 @@ def run(
             outcome that is late by τ whole rounds is missing in τ asks; 0 is recorded before the
             next ask, and a fraction of a round adds none. This is the model of Vakili et al.
             (2023), where the choice of round t + 1 rests on the outcomes of rounds s with
-            s + τ_s <= t.
+            s + τ_s <= t. Not with an executor, whose outcomes take their own time.
         times: The time of each round, numbers or timestamps, non-decreasing; default
             ``1, ..., horizon``. Where a time stands several times, so many actions are tried at it,
             one after another.
@@ -92,7 +97,8 @@ def run(
             An optimizer that was declared without contexts does not get them.
         on_error: What becomes of a trial whose evaluation raises, or returns what is no finite
             number, or a number that the optimizer refuses: ``"fail"``, it fails with that reason,
-            or ``"raise"``, it stays open, and the run ends with the error.
+            or ``"raise"``, it stays open, and the run ends with the error. None is ``"raise"`` in
+            the calling thread, and ``"fail"`` on an executor, where others are under way.
         history: Where to record the rounds, also if this raises; default a new one. That of an
             earlier run of the same optimizer is continued.
         progress: Show a progress bar.
@@ -105,8 +111,12 @@ def run(
     Raises:
         ValueError: if ``horizon`` is not positive, ``times`` does not give ``horizon`` times or
             ``contexts`` not as many contexts, the problem has contexts and none are given, a delay
-            is negative, ``on_error`` is neither, or ``history`` is another optimizer's.
-        TypeError: if ``objective`` is neither a problem nor callable.
+            is negative, there are both a delay and an executor, ``max_pending`` is no whole number
+            above 0 or above 1 without an executor, ``on_error`` is neither, or ``history`` is
+            another optimizer's.
+        TypeError: if ``objective`` is neither a problem nor callable, ``executor`` is none, or
+            cannot be sent the objective.
+        BrokenExecutor: if the executor lost its workers.
 
     Example:
         >>> history = run(lambda trial: measure(trial.X, trial.t), optimizer, horizon=100)
@@ -120,8 +130,16 @@ def run(
         raise ValueError(f"Expected {horizon} times. Got {len(asked)}.")
     numbers = [optimizer.labels.number(t) for t in asked]
     rounds = list(zip(numbers, _contexts(objective, contexts, numbers), strict=True))
+    if executor is None and max_pending != 1:
+        raise ValueError(f"Expected an executor for {max_pending} evaluations at a time. Got none.")
+    if executor is not None and delay != 0.0:
+        raise ValueError("Expected a simulated delay or an executor. Got both.")
+    on_error = on_error or ("raise" if executor is None else "fail")
     made = _Run(objective, optimizer, history, on_error, horizon, label, progress)
-    made.simulate(rounds, delay)
+    if executor is None:
+        made.simulate(rounds, delay)
+    else:
+        made.evaluate_on(executor, max_pending, None, iter(rounds).__next__, ())
     return made.history
 
 
@@ -208,7 +226,11 @@ def run_async(
     if timeout is not None and not timeout > 0:
         raise ValueError(f"Expected a timeout > 0 seconds. Got {timeout}.")
     made = _Run(objective, optimizer, history, on_error, num_trials, label, progress)
-    made.evaluate_on(executor, max_pending, timeout, times, contexts)
+
+    def present() -> tuple[float | None, Tensor | None]:
+        return None if times is None else times(), None if contexts is None else contexts()
+
+    made.evaluate_on(executor, max_pending, timeout, present, optimizer.open_trials)
     return made.history
 
 
@@ -314,8 +336,8 @@ class _Run:
         executor: Executor,
         max_pending: int,
         timeout: float | None,
-        times: Callable[[], float] | None,
-        contexts: Callable[[], Tensor] | None,
+        present: Callable[[], tuple[float | None, Tensor | None]],
+        resumed: Iterable[Trial],
     ) -> None:
         """Tell whatever has arrived, ask and submit, again and again.
 
@@ -326,14 +348,13 @@ class _Run:
             executor: Evaluates.
             max_pending: Number of evaluations under way.
             timeout: Seconds from its beginning until an evaluation is overdue; None waits for ever.
-            times: Returns the time of the ask that comes next; None counts rounds.
-            contexts: Returns its context; None where there are none.
+            present: Returns time and context of the ask that comes next.
+            resumed: Trials that are submitted first.
 
         Raises:
             BrokenExecutor: if the executor lost its workers.
         """
         self._workers = Workers(executor, self._function, max_pending, timeout)
-        self._has_contexts = contexts is not None
         if max_pending > 1 and self._optimizer.repeats_open_trials:
             warnings.warn(
                 "Expected an optimizer that counts open trials, such as any recipe with the "
@@ -344,7 +365,7 @@ class _Run:
         with self._bar:
             try:
                 with uninterrupted():
-                    for trial in islice(self._optimizer.open_trials, self._num_left):
+                    for trial in islice(resumed, self._num_left):
                         self._queue(self._begin(Round(trial, trial.context)))
                 while self._num_left > 0 or self._waiting or self._workers.awaited:
                     if self._num_wanted == 0:
@@ -357,8 +378,7 @@ class _Run:
                     wanted = self._num_wanted
                     for _ in range(wanted if self._num_ahead else min(1, wanted)):
                         with uninterrupted():
-                            t, context = times and times(), contexts and contexts()
-                            self._queue(self._ask(t, context))
+                            self._queue(self._ask(*present()))
                         self._show()
             except BaseException as error:
                 self._stop(error)
@@ -453,7 +473,8 @@ class _Run:
         """Number of trials to have ready for the workers that are busy; 0 where asking is fast."""
         workers = self._workers.max_pending
         # A context is that of the evaluation, and may be another one by then.
-        if self._has_contexts or workers == 1 or not self._evaluating:
+        has_context = bool(self.history.rounds) and self.history.rounds[-1].context is not None
+        if has_context or workers == 1 or not self._evaluating:
             return 0
         is_slow = workers * fmean(self._asking or [0.0]) > SLOW_ASK_SHARE * fmean(self._evaluating)
         return workers if is_slow else 0

@@ -6,6 +6,7 @@ import base64
 import hmac
 import json
 import re
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from inspect import signature
@@ -15,11 +16,11 @@ from botorch.exceptions.errors import BotorchError, ModelFittingError
 from fastapi import Body, FastAPI, Path, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response
-from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from pydantic import ConfigDict, create_model
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tvbo import __version__
 from tvbo.service import calls, page
@@ -37,6 +38,9 @@ LONGEST_MESSAGE = 2_000
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 """Names of this machine under which it is served without a token."""
+
+SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
+"""Bounds of the histogram of the time that requests take."""
 
 Name = Annotated[str, Path(description="Name of the run, that of its file without `.db`.")]
 CHANGES = calls.ask, calls.tell, calls.fail, calls.expire
@@ -90,13 +94,33 @@ def make_app(runs: Mapping[str, ServedRun], token: str | None = None) -> FastAPI
     )
     registry = CollectorRegistry()
     trials = Gauge("tvbo_trials", "Trials of a run.", ["run", "state"], registry=registry)
+    labels = ["run", "call", "status"]
+    requests = Counter("tvbo_requests", "Requests answered.", labels, registry=registry)
+    seconds = Histogram(
+        "tvbo_request_seconds", "Their time.", ["call"], registry=registry, buckets=SECONDS
+    )
 
     def gate(inside: ASGIApp) -> ASGIApp:
-        """Let requests in."""
+        """Let requests in, and note what they took."""
 
         async def handle(scope: Scope, receive: Receive, send: Send) -> None:
-            refusal = _refusal(Request(scope), token) if scope["type"] == "http" else None
-            await (refusal or inside)(scope, receive, send)
+            if scope["type"] != "http":
+                await inside(scope, receive, send)
+                return
+            began, code = time.perf_counter(), 500
+
+            async def watch(message: Message) -> None:
+                nonlocal code
+                code = message.get("status", code)
+                await send(message)
+
+            try:
+                await (_refusal(Request(scope), token) or inside)(scope, receive, watch)
+            finally:
+                run = scope.get("path_params", {}).get("run", "")
+                name = scope["route"].name if "route" in scope else ""
+                requests.labels(run if run in runs else "", name, code).inc()
+                seconds.labels(name).observe(time.perf_counter() - began)
 
         return handle
 
