@@ -6,7 +6,8 @@ import bisect
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -31,14 +32,10 @@ from tvbo.logs.panel_selection import Maximum
 from tvbo.logs.saved import SavedFit
 from tvbo.logs.season import Season
 from tvbo.models.time_varying_gp import make_temporal_kernel
-from tvbo.optimizers.base import Optimizer
+from tvbo.optimizers.arm_rule import ArmRule
 from tvbo.quadratic_model import Array
-from tvbo.rounding import argmax
 from tvbo.serialize import to_data
 from tvbo.spaces import FiniteSpace
-from tvbo.spaces.observations import Observations
-from tvbo.spaces.search_space import SearchSpace
-from tvbo.trial import Trial
 from tvbo.values import check_not_negative
 
 SHORT = 20.0
@@ -334,7 +331,7 @@ class PanelFit(SavedFit):
         return f"{super().__repr__()}\n{self.reason}\n{self.tuning.reason}"
 
 
-class PanelUCB(Optimizer):
+class PanelUCB(ArmRule):
     r"""Upper confidence bounds over the arms of a panel, by the filter of its fit.
 
     At time ``t`` it takes the arm with the largest :math:`\mu_a(t) + \sqrt{\beta} \sigma_a(t)`, of
@@ -353,8 +350,6 @@ class PanelUCB(Optimizer):
         ValueError: if β is negative.
     """
 
-    search_space: FiniteSpace
-
     def __init__(self, fit: PanelFit, beta: float, generator: Generator | None = None):
         check_not_negative(beta=beta)
         super().__init__(FiniteSpace(fit.choices), generator=generator)
@@ -367,11 +362,6 @@ class PanelUCB(Optimizer):
         # How unlikely a failure is by chance, as a share of what one counts for.
         usual = np.log(fit.missing.clip(RARE, FREQUENT)) / math.log(RARE)
         self._surprise: list[float] = usual.tolist()
-
-    @property
-    def repeats_open_trials(self) -> bool:
-        """True: an arm may be taken again before its outcome is there."""
-        return True
 
     @property
     def model_size(self) -> int:
@@ -388,43 +378,35 @@ class PanelUCB(Optimizer):
         level = self.model.levels(np.array([t]))[0]
         return torch.as_tensor(level + mean), torch.as_tensor(np.sqrt(variance))
 
-    def _choose(
-        self, search_space: SearchSpace, q: int, t: float, context: Tensor | None
-    ) -> Tensor:
+    def _index(self, t: float) -> Tensor:
         mean, deviation = self.predict(t)
         bound = mean + math.sqrt(self.beta) * deviation
         paused = [arm for arm, (_, until) in self._failures.items() if t < until]
         if len(paused) < len(bound):
             bound[paused] = -math.inf
-        return self.search_space.choices[[int(argmax(bound, self.generator))]].clone()
+        return bound
 
-    def _learn(self, trial: Trial, observation: Observations) -> None:
-        arm = int(self.search_space.index(trial.X))
+    def _observe(self, arm: int, t: float, value: float) -> None:
+        if math.isnan(value):
+            count = self._failures.get(arm, (0, 0.0))[0] + 1
+            # The first time may be chance: the arm may be taken at the next time again.
+            length = 2.0 ** (self._surprise[arm] * count - 1) - 0.5
+            self._failures[arm] = count, t + self.round_length * length
+            return
         self._failures.pop(arm, None)
-        outcome = trial.t, arm, observation.Y.item()
-        if not self._outcomes or trial.t >= self._outcomes[-1][0]:
-            self._outcomes.append(outcome)
+        outcome = t, arm, value
+        bisect.insort(self._outcomes, outcome, key=itemgetter(0))
+        if self._outcomes[-1] is outcome:
             self._newest = self._after(self._newest, outcome)
         else:
-            bisect.insort(self._outcomes, outcome)
-            self._newest = self._base
-            for each in self._outcomes:
-                self._newest = self._after(self._newest, each)
+            self._newest = reduce(self._after, self._outcomes, self._base)
         if len(self._outcomes) > 2 * KEPT:
-            for each in self._outcomes[:-KEPT]:
-                self._base = self._after(self._base, each)
+            self._base = reduce(self._after, self._outcomes[:-KEPT], self._base)
             del self._outcomes[:-KEPT]
-
-    def _forget(self, trial: Trial) -> None:
-        arm = int(self.search_space.index(trial.X))
-        count = self._failures.get(arm, (0, 0.0))[0] + 1
-        # The first time may be chance: the arm may be taken at the next time again.
-        length = 2.0 ** (self._surprise[arm] * count - 1) - 0.5
-        self._failures[arm] = count, trial.t + self.round_length * length
 
     def _after(
         self, known: tuple[float | None, Belief], outcome: tuple[float, int, float]
-    ) -> tuple[float, Belief]:
+    ) -> tuple[float | None, Belief]:
         """Return time and belief after an outcome."""
         t, arm, value = outcome
         level = self.model.levels(np.array([t]))[0, arm]

@@ -53,9 +53,6 @@ LABELS = {
 }
 """Names in the verdict of the algorithms that there are."""
 
-ONE_RATE = ("gp_ucb", "r_gp_ucb", "tv_gp_ucb")
-"""Algorithms with one mean, one covariance and one ε for all arms."""
-
 OF_A_PANEL = ("fitted", "untuned", "best_of_hour", "weighted_means", "independent", "vector")
 """Algorithms that need a panel to learn from."""
 
@@ -81,33 +78,34 @@ class PanelAlgorithm:
 
     def __call__(self, values: Tensor, times: Tensor, generator: Generator) -> Optimizer:
         """Make the optimizer of a training stretch."""
-        if self.name in ONE_RATE:
-            return self._with_one_rate(values, times, generator)
-        if self.name in ("fitted", "untuned", "independent", "vector"):
-            return self._fitted(values, times, generator)
         choices = _choices(values)
-        space = FiniteSpace(choices)
-        if self.name == "weighted_means":
-            return WeightedMeans(space, values, generator)
-        if self.name in ("always_best", "best_of_hour"):
-            unit = duration(self.time_unit) if self.name == "best_of_hour" else None
-            day = math.inf if unit is None else parse_timedelta("day", "1D") / unit
-            return BestOfHour(space, values, times, day, generator)
+        space, step = FiniteSpace(choices), _round_length(times)
+        known = values[~values.isnan()]
+        bounds = known.min().item(), known.max().item()
         optimizer: Optimizer
-        if self.name == "last_best":
-            optimizer = LastBest(space, generator)
-        elif self.name == "random":
-            optimizer = RandomSearch(space, generator=generator)
-        else:
-            known = values[~values.isnan()]
-            bounds = known.min().item(), known.max().item()
-            step = _round_length(times)
-            if self.name == "sw_ucb":
+        match self.name:
+            case "fitted" | "untuned" | "independent" | "vector":
+                return self._fitted(values, times, generator)
+            case "gp_ucb" | "r_gp_ucb" | "tv_gp_ucb":
+                return self._with_one_rate(values, times, generator)
+            case "weighted_means":
+                return WeightedMeans(space, values, generator)
+            case "always_best":
+                return BestOfHour(space, values, times, math.inf, generator)
+            case "best_of_hour":
+                unit = duration(self.time_unit)
+                day = math.inf if unit is None else parse_timedelta("day", "1D") / unit
+                return BestOfHour(space, values, times, day, generator)
+            case "last_best":
+                optimizer = LastBest(space, generator)
+            case "sw_ucb":
                 window = sw_ucb_window(self.horizon) * step
                 optimizer = DriftUCB(space, bounds, window, generator=generator)
-            else:
+            case "d_ucb":
                 discount = d_ucb_discount(self.horizon) ** (1 / step)
                 optimizer = DriftUCB(space, bounds, discount=discount, generator=generator)
+            case _:
+                optimizer = RandomSearch(space, generator=generator)
         # The newest training value of each arm is known, so that it need not be tried.
         for arm, column in enumerate(values.mT):
             read = (~column.isnan()).nonzero()

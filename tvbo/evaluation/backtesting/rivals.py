@@ -7,35 +7,17 @@ import math
 import torch
 from torch import Generator, Tensor
 
-from tvbo.optimizers.base import Optimizer
-from tvbo.rounding import argmax
+from tvbo.optimizers.arm_rule import ArmRule
 from tvbo.spaces import FiniteSpace
-from tvbo.spaces.observations import Observations
-from tvbo.spaces.search_space import SearchSpace
-from tvbo.trial import Trial
+
+SHARES = (0.01, 0.03, 0.1, 0.3, 1.0)
+"""Shares of the newest outcome in an exponentially weighted mean that are tried."""
+
+HOURS = 24
+"""Parts of a day that are told apart."""
 
 
-class _ArmRule(Optimizer):
-    """A rule that takes the arm with the largest value of an index; trials may stay open."""
-
-    search_space: FiniteSpace
-
-    @property
-    def repeats_open_trials(self) -> bool:
-        """True: trials without an outcome count for nothing."""
-        return True
-
-    def _index(self, t: float) -> Tensor:
-        """Return the index of each arm, ``n``."""
-        raise NotImplementedError
-
-    def _choose(
-        self, search_space: SearchSpace, q: int, t: float, context: Tensor | None
-    ) -> Tensor:
-        return self.search_space.choices[[int(argmax(self._index(t), self.generator))]].clone()
-
-
-class LastBest(_ArmRule):
+class LastBest(ArmRule):
     """The action whose newest outcome is the largest.
 
     Each action is known by its newest outcome alone, however old that is. One without an outcome
@@ -57,20 +39,13 @@ class LastBest(_ArmRule):
     def _index(self, t: float) -> Tensor:
         return self._newest
 
-    def _learn(self, trial: Trial, observation: Observations) -> None:
-        self._set_newest(trial, observation.Y.item())
-
-    def _forget(self, trial: Trial) -> None:
-        self._set_newest(trial, -math.inf)
-
-    def _set_newest(self, trial: Trial, Y: float) -> None:
-        arm = int(self.search_space.index(trial.X))
-        if trial.t >= self._times[arm]:
-            self._newest[arm] = Y
-            self._times[arm] = trial.t
+    def _observe(self, arm: int, t: float, value: float) -> None:
+        if t >= self._times[arm]:
+            self._newest[arm] = -math.inf if math.isnan(value) else value
+            self._times[arm] = t
 
 
-class BestOfHour(_ArmRule):
+class BestOfHour(ArmRule):
     """The arm with the largest mean in training at the same time of day; learns nothing later.
 
     Args:
@@ -103,11 +78,8 @@ class BestOfHour(_ArmRule):
     def _index(self, t: float) -> Tensor:
         return self.means[int(self._hour(torch.tensor(t, dtype=torch.float64)))]
 
-    def _learn(self, trial: Trial, observation: Observations) -> None:
-        """Learn nothing."""
 
-
-class WeightedMeans(_ArmRule):
+class WeightedMeans(ArmRule):
     """The arm with the largest exponentially weighted mean of its outcomes.
 
     The mean of an arm moves by a share of the difference to each new outcome, however old the
@@ -132,10 +104,8 @@ class WeightedMeans(_ArmRule):
             for row in values[cut:][~values[cut:].isnan().all(dim=1)]:
                 arm = int(self.means.argmax())
                 worst, best = row[~row.isnan()].aminmax()
-                outcome = row[arm]
-                total += float(best - torch.where(outcome.isnan(), worst, outcome))
-                if not outcome.isnan():
-                    self.means[arm] += share * (outcome - self.means[arm])
+                total += float(best - row[arm].nan_to_num(nan=worst.item()))
+                self._observe(arm, 0.0, row[arm].item())
             lost.append(total)
         self.share = SHARES[lost.index(min(lost))]
         self.means = _weighted_means(values, self.share)
@@ -143,16 +113,9 @@ class WeightedMeans(_ArmRule):
     def _index(self, t: float) -> Tensor:
         return self.means
 
-    def _learn(self, trial: Trial, observation: Observations) -> None:
-        arm = int(self.search_space.index(trial.X))
-        self.means[arm] += self.share * (observation.Y.item() - self.means[arm])
-
-
-SHARES = (0.01, 0.03, 0.1, 0.3, 1.0)
-"""Shares of the newest outcome in an exponentially weighted mean that are tried."""
-
-HOURS = 24
-"""Parts of a day that are told apart."""
+    def _observe(self, arm: int, t: float, value: float) -> None:
+        if not math.isnan(value):
+            self.means[arm] += self.share * (value - self.means[arm])
 
 
 def _weighted_means(values: Tensor, share: float) -> Tensor:
@@ -164,7 +127,7 @@ def _weighted_means(values: Tensor, share: float) -> Tensor:
     return means
 
 
-class DriftUCB(_ArmRule):
+class DriftUCB(ArmRule):
     r"""SW-UCB and D-UCB, rules that forget (Garivier, Moulines, 2011, Sections 3.2 and 3.1).
 
     At time ``t`` it plays the arm with the largest
@@ -224,17 +187,12 @@ class DriftUCB(_ArmRule):
         width = padding * (0.5 * log_n / counts).sqrt()
         return torch.where(counts > 0, totals / counts + width, math.inf)
 
-    def _forget(self, trial: Trial) -> None:
-        row = self.layout.rows(trial.X, trial.t)
-        self._learn(trial, Observations(row, torch.full_like(row[:, :1], self.reward_bounds[0])))
-
-    def _learn(self, trial: Trial, observation: Observations) -> None:
+    def _observe(self, arm: int, t: float, value: float) -> None:
         low, high = self.reward_bounds
-        arm = self.search_space.index(trial.X).item()
-        row = [trial.t, arm, (observation.Y.item() - low) / ((high - low) or 1.0)]
-        outcomes = torch.cat([self._outcomes, self._outcomes.new_tensor([row])])
+        reward = 0.0 if math.isnan(value) else (value - low) / ((high - low) or 1.0)
+        outcomes = torch.cat([self._outcomes, self._outcomes.new_tensor([[t, arm, reward]])])
         # No ask comes before the newest outcome, so that those without weight are of no use.
-        newest = max(trial.t, self._newest_observed[0])
+        newest = max(t, self._newest_observed[0])
         self._outcomes = outcomes[self.weights(newest - outcomes[:, 0]) > 0]
 
 
