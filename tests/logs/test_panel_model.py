@@ -10,7 +10,7 @@ import torch
 from tvbo.kernels import SeasonalKernel, TemporalMaternKernel
 from tvbo.logs import fit_panel, state_space
 from tvbo.logs.forms import exponential, in_unit_of_time
-from tvbo.logs.panel_cells import Cells
+from tvbo.logs.panel_cells import Cells, Units
 from tvbo.logs.panel_dynamics import CommonDynamics, IndependentDynamics
 from tvbo.logs.panel_forms import CommonForm, IndependentForm, VectorForm
 from tvbo.logs.season import PeriodicSeason, WorkweekSeason
@@ -89,8 +89,7 @@ def case(name, missing):
         kernels = {"exponential": [exponential()], "matern32": [matern]}
         both = [exponential(1.0), exponential(0.03)]
         K = 0.3 * np.eye(ARMS) + 0.4
-        target = cells.deviations**2
-        form = CommonForm(name, kernels.get(name, both), cells, K, 3.0, 0.1, target)
+        form = CommonForm(name, kernels.get(name, both), cells, K, 3.0)
     theta = form.start + 0.1 * rng.normal(size=form.start.shape)
     low, high = form.bounds().T
     theta = theta.clip(low + 0.1, high - 0.1)
@@ -105,7 +104,7 @@ def test_likelihood_is_that_of_a_dense_gaussian_in_any_unit(name, missing, most,
     form, theta, cells, segments = case(name, missing)
     filtered, outputs = form.filter(theta, cells.values)
     value = filtered.log_likelihood(outputs).sum()
-    dynamics = form.dynamics(theta, SCALE**2, GAP)
+    dynamics = form.dynamics(theta, Units(np.zeros(ARMS), SCALE, GAP))
     covar = covariance(dynamics, GAP * cells.times, segments)
     covar += np.diag(np.tile(dynamics.noise, len(segments)))
     known = ~np.isnan(cells.values.ravel())
@@ -119,7 +118,7 @@ def test_restricted_likelihood_integrates_a_level_of_each_arm_out(name, missing)
     form, theta, cells, segments = case(name, missing)
     filtered, outputs = form.filter(theta, cells.values)
     value = filtered.log_likelihood(outputs, restricted=True).sum()
-    dynamics = form.dynamics(theta, 1.0, 1.0)
+    dynamics = form.dynamics(theta)
     covar = covariance(dynamics, cells.times, segments)
     covar += np.diag(np.tile(dynamics.noise, len(segments)))
     known = ~np.isnan(cells.values.ravel())
@@ -154,11 +153,10 @@ def test_steady_covariances_change_nothing(length):
     values = rng.normal(size=(length, ARMS)).cumsum(0) * 0.1
     values[200, 1] = np.nan if length % 2 else values[200, 1]
     cells = Cells.of(values, np.arange(float(length)), np.arange(length) == 0)
-    target = cells.deviations**2
-    form = CommonForm("exponential", [exponential()], cells, np.eye(ARMS), 3.0, 0.1, target)
+    form = CommonForm("exponential", [exponential()], cells, np.eye(ARMS), 3.0)
     filtered, outputs = form.filter(form.start, values)
     value = filtered.log_likelihood(outputs).sum()
-    dynamics = form.dynamics(form.start, 1.0, 1.0)
+    dynamics = form.dynamics(form.start)
     covar = covariance(dynamics, cells.times, np.zeros(length))
     covar += np.diag(np.tile(dynamics.noise, length))
     known = ~np.isnan(values.ravel())

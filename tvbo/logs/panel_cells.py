@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,6 +24,10 @@ the scale of the arm."""
 
 SMALLEST_DEVIATION = 1e-3
 """Smallest deviation that an arm is taken to have, as a share of a typical one."""
+
+RATES = np.geomspace(2e-4, 8.0, 20)
+RATIOS = np.concatenate([[1e-4], np.geomspace(1e-3, 5.0, 10)])
+"""Rates, and ratios of noise to signal, of which the best of each arm is looked for."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +97,31 @@ class Cells:
         return bool(np.abs(self.lags - steps).max() <= 1e-6 and steps.min() >= 1)
 
 
+class Units(NamedTuple):
+    """The units in which a panel is fitted, in the user's.
+
+    Args:
+        center: The centre of each arm, ``n``, from which values are counted.
+        value: Unit of values.
+        time: Unit of time: the usual gap.
+    """
+
+    center: Array
+    value: float
+    time: float
+
+    def undo(self, cells: Cells) -> Cells:
+        """Return a panel in the user's units, in which its deviations are not needed."""
+        values = cells.values * self.value + self.center
+        return replace(
+            cells, values=values, times=cells.times * self.time, lags=cells.lags * self.time
+        )
+
+
+SAME = Units(np.zeros(1), 1.0, 1.0)
+"""Units that change nothing."""
+
+
 @dataclass(frozen=True)
 class Outlier:
     """A cell that lies far from what the past of its arm predicts.
@@ -131,10 +162,53 @@ def typical_range(values: Array) -> tuple[Array, Array]:
     return center + np.nanmean(distance, axis=0), np.nanstd(distance, axis=0)
 
 
+def _predictions(
+    cells: Cells, rates: Array, variances: Array, noise: Array
+) -> Iterator[tuple[int, Array, Array]]:
+    """Yield each time, and mean and variance of each arm's value there by the times before.
+
+    Each arm is filtered by itself, or in several models. What stands in a row of ``cells.values``
+    when the next time is asked for is what it was.
+
+    Args:
+        cells: The panel.
+        rates: ρ of each arm per usual gap, ``... x n``, as the others.
+        variances: Variance of what drifts in each arm.
+        noise: Noise variance of each arm.
+    """
+    for t, gap in enumerate(cells.gaps):
+        if gap < 0:
+            mean, variance = np.zeros_like(variances), variances
+        else:
+            decay = np.exp(-0.5 * rates * cells.lags[gap])
+            mean, variance = decay * mean, decay**2 * variance + variances * (1 - decay**2)
+        total = variance + noise
+        yield t, mean, total
+        error = cells.values[t] - mean
+        gain = np.where(np.isnan(error), 0.0, variance / total)
+        mean, variance = mean + gain * np.nan_to_num(error), variance * (1 - gain)
+
+
+def scan_arms(cells: Cells) -> tuple[Array, Array, Array]:
+    """Return rates, variances and noise variances of the arms by themselves, the best of a grid."""
+    rates, ratios = (each.reshape(-1, 1) for each in np.meshgrid(RATES, RATIOS, indexing="ij"))
+    squares, logs = np.zeros((2, len(rates), cells.values.shape[1]))
+    for t, mean, total in _predictions(cells, rates, np.ones_like(rates), ratios):
+        error = cells.values[t] - mean
+        squares += np.nan_to_num(error**2 / total)
+        logs += np.where(np.isnan(error), 0.0, np.log(total))
+    counts = (~np.isnan(cells.values)).sum(0)
+    # An arm without a value has the variance of the whole log.
+    scale = np.where(counts > 0, squares / counts.clip(min=1), cells.deviations**2) + 1e-12
+    best = (-0.5 * (counts * np.log(scale) + logs)).argmax(0)
+    variances = scale[best, np.arange(len(best))]
+    return rates[best, 0], variances, variances * ratios[best, 0]
+
+
 def replace_outliers(
     cells: Cells, rates: Array, variances: Array, noise: Array
-) -> tuple[Cells, list[tuple[int, int, float]]]:
-    """Return a panel whose outliers are what is predicted, and these as row, arm and deviations.
+) -> tuple[Array, list[tuple[int, int, float]]]:
+    """Return values whose outliers are what is predicted, and these as row, arm and deviations.
 
     Each arm is filtered by itself. Of two successive outliers on one side only the first is
     replaced: the second shows that the arm has moved.
@@ -145,29 +219,17 @@ def replace_outliers(
         variances: Variance of what drifts in each arm, ``n``.
         noise: Noise variance of each arm, ``n``.
     """
-    values = cells.values.copy()
-    n = values.shape[1]
-    mean, variance, side = np.zeros(n), variances.copy(), np.zeros(n)
+    cells, side = replace(cells, values=cells.values.copy()), np.zeros(len(rates))
     found: list[tuple[int, int, float]] = []
-    for t, gap in enumerate(cells.gaps):
-        if gap < 0:
-            mean, variance = np.zeros(n), variances.copy()
-        else:
-            decay = np.exp(-0.5 * rates * cells.lags[gap])
-            mean, variance = decay * mean, decay**2 * variance + variances * (1 - decay**2)
-        total = variance + noise
-        error = np.nan_to_num(values[t] - mean)
-        distance = error / np.sqrt(total)
+    for t, mean, total in _predictions(cells, rates, variances, noise):
+        row = cells.values[t]
+        distance = np.nan_to_num((row - mean) / np.sqrt(total))
         beyond = np.where(np.abs(distance) > OUTLIER, np.sign(distance), 0.0)
         drawn = (beyond != 0) & (beyond != side)
-        for arm in np.flatnonzero(drawn):
-            found.append((t, int(arm), float(distance[arm])))
-        error = np.where(drawn, 0.0, error)
-        values[t] = np.where(drawn, mean, values[t])
-        side = np.where(np.isnan(values[t]), side, beyond)
-        gain = np.where(np.isnan(values[t]), 0.0, variance / total)
-        mean, variance = mean + gain * error, variance * (1 - gain)
-    return replace(cells, values=values, deviations=deviations_of(values)), found
+        found += [(t, int(arm), float(distance[arm])) for arm in np.flatnonzero(drawn)]
+        side = np.where(np.isnan(row), side, beyond)
+        row[drawn] = mean[drawn]
+    return cells.values, found
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""How a panel moves, in the user's units: from time to time, and what is believed of it."""
+"""How a panel moves from time to time, and what is believed of it, in any units."""
 
 from __future__ import annotations
 
@@ -37,14 +37,9 @@ class Dynamics(ABC):
         """Return the model of all arms together, with transitions over some lags, ``g``."""
 
     @cached_property
-    def stationary(self) -> Array:
-        """Covariance of the state before any observation, ``k x k``."""
-        return self.space(torch.ones(1, dtype=torch.float64)).initial[0].numpy()
-
-    @cached_property
-    def observation(self) -> Array:
-        """The arms as functions of the state, ``n x k``."""
-        return self.space(torch.ones(1, dtype=torch.float64)).observation.numpy()
+    def at_once(self) -> StateSpace:
+        """The model over a lag of one, for what does not depend on lags."""
+        return self.space(torch.ones(1, dtype=torch.float64))
 
     def step(self, lag: float) -> tuple[Array, Array]:
         """Return the transition of the state over a lag, and the covariance of what is new."""
@@ -140,14 +135,11 @@ class IndependentDynamics(Dynamics):
 
     def space(self, lags: Tensor) -> StateSpace:
         """Return the model whose states are the arms."""
-        each, n = self.of_each(lags), len(self.noise)
-        return StateSpace(
-            torch.diag_embed(each.transitions[..., 0, 0]).unsqueeze(1),
-            torch.diag_embed(each.innovations[..., 0, 0]).unsqueeze(1),
-            torch.diag(self.variances).unsqueeze(0),
-            torch.eye(n, dtype=self.noise.dtype),
-            self.noise.unsqueeze(0),
-        )
+        alone = self.of_each(lags)
+        matrices = alone.transitions, alone.innovations, alone.initial
+        A, Q, P = (torch.diag_embed(each[..., 0, 0]).unsqueeze(-3) for each in matrices)
+        eye = torch.eye(len(self.noise), dtype=self.noise.dtype)
+        return StateSpace(A, Q, P, eye, self.noise.unsqueeze(0))
 
 
 @dataclass(frozen=True)
@@ -180,13 +172,12 @@ class VectorDynamics(Dynamics):
     def _steps(self, count: int) -> tuple[Tensor, Tensor]:
         """Return transition and innovation covariance of some steps, by repeated squaring."""
         A, Q = self.transition, self.innovation
-        if count == 0:
-            return torch.eye(len(A), dtype=A.dtype), torch.zeros_like(Q)
-        if count == 1:
-            return A, Q
-        power, fresh = self._steps(count // 2)
-        power, fresh = power @ power, power @ fresh @ power.mT + fresh
-        return (A @ power, A @ fresh @ A.mT + Q) if count % 2 else (power, fresh)
+        power, fresh = torch.eye(len(A), dtype=A.dtype), torch.zeros_like(Q)
+        for digit in f"{count:b}":
+            power, fresh = power @ power, power @ fresh @ power.mT + fresh
+            if digit == "1":
+                power, fresh = A @ power, A @ fresh @ A.mT + Q
+        return power, fresh
 
 
 @dataclass(frozen=True)
@@ -204,7 +195,7 @@ class Belief:
 
 @dataclass(frozen=True)
 class PanelModel:
-    """Means, season and dynamics of the arms, in the user's units.
+    """Means, season and dynamics of the arms.
 
     Args:
         dynamics: What drifts.
@@ -221,16 +212,10 @@ class PanelModel:
         levels: Array = columns_of(self.season, times) @ self.coefficients
         return levels
 
-    def filter_panel(self, values: Array, cells: Cells, gap: float) -> Belief:
-        """Return the belief at the last time of a panel.
-
-        Args:
-            values: ``T x n``; NaN where there is none.
-            cells: The same panel, for its gaps.
-            gap: Unit of its times, in the user's.
-        """
-        model = self.dynamics.space(torch.as_tensor(cells.lags * gap))
-        residuals = torch.as_tensor(values - self.levels(cells.times * gap)).unsqueeze(1)
+    def filter_panel(self, cells: Cells) -> Belief:
+        """Return the belief at the last time of a panel, in the units of the model."""
+        model = self.dynamics.space(torch.as_tensor(cells.lags))
+        residuals = torch.as_tensor(cells.values - self.levels(cells.times)).unsqueeze(1)
         filtered = KalmanFilter(model, ~residuals.isnan(), cells.gaps)
         _, states = filtered.innovations(residuals.unsqueeze(-1))
         return Belief(states[-1, 0, :, 0].numpy(), filtered.filtered[0].numpy())
@@ -238,7 +223,7 @@ class PanelModel:
     @property
     def prior(self) -> Belief:
         """What is believed of the state of a new segment."""
-        stationary = self.dynamics.stationary
+        stationary = self.dynamics.at_once.initial[0].numpy()
         return Belief(np.zeros(len(stationary)), stationary)
 
     def predict(self, since: float | None, belief: Belief, t: float) -> Belief:
@@ -249,7 +234,7 @@ class PanelModel:
 
     def arms(self, belief: Belief) -> tuple[Array, Array]:
         """Return mean and variance of what drifts in each arm, both ``... x n``."""
-        H = self.dynamics.observation
+        H = self.dynamics.at_once.observation.numpy()
         # An arm is the sum of a few states.
         count = np.count_nonzero(H, axis=1).max()
         states = np.argsort(H == 0, axis=1, kind="stable")[:, :count]
@@ -268,7 +253,7 @@ class PanelModel:
             arms: The arm, or ``p``.
             residuals: The outcome less :meth:`levels`, or ``p``; NaN where there is none.
         """
-        H = self.dynamics.observation[arms]
+        H = self.dynamics.at_once.observation.numpy()[arms]
         crossed = (belief.covariance @ H[..., None])[..., 0]
         variance = (crossed * H).sum(-1) + self.dynamics.noise.numpy()[arms]
         limit = WINSORIZED * np.sqrt(variance)

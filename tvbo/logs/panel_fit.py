@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
@@ -18,11 +19,13 @@ from tvbo.logs.forms import EXPONENTIAL, FORMS, forms_of
 from tvbo.logs.panel_cells import (
     Cells,
     Outlier,
+    Units,
     deviations_of,
     replace_outliers,
+    scan_arms,
     typical_range,
 )
-from tvbo.logs.panel_forms import FAR, IndependentForm
+from tvbo.logs.panel_forms import FAR
 from tvbo.logs.panel_play import tune_multiplier
 from tvbo.logs.panel_report import PanelFit, messages_of
 from tvbo.logs.panel_season import seasons_of
@@ -145,8 +148,8 @@ def fit_panel(
     rows, own_times, starts = _checked(values, times, labels)
     gap = float(np.median(np.diff(own_times)[~starts[1:]]))
     on_step("outliers")
-    panel, outliers = _without_outliers(rows, own_times, starts, gap)
-    search = PanelSearch(panel, forms, gap, on_step)
+    cells, units, outliers = _without_outliers(rows, own_times, starts, gap)
+    search = PanelSearch(cells, forms, units, on_step)
     zero = None if origin is None else _local_timestamp(origin)
     chosen_season: Season | None = None
     if season is not None:
@@ -165,7 +168,7 @@ def fit_panel(
     chosen, rows_of_forms, reason = search.choose(fits)
     on_step(f"maximum of {chosen}")
     found = search.polish(fits[chosen])
-    model = search.model(found)
+    model = found.model(units)
     on_step("playing")
     folds = [search.fold(chosen, chosen_season, share, rows) for share in TUNED]
     return PanelFit(
@@ -177,10 +180,10 @@ def fit_panel(
         evidence=rows_of_forms,
         chosen=list(fits).index(chosen),
         reason=reason,
-        messages=[*search.messages, *messages_of(found, search.cells, outliers)],
+        messages=[*search.messages, *messages_of(found, cells, outliers)],
         outliers=outliers,
         model=model,
-        belief=model.filter_panel(panel.values, panel, gap),
+        belief=model.filter_panel(units.undo(cells)),
         last_time=None if segments is not None else float(own_times[-1]),
         round_length=gap,
         missing=np.isnan(rows).mean(axis=0),
@@ -190,20 +193,25 @@ def fit_panel(
 
 def _without_outliers(
     rows: Array, times: Array, starts: NDArray[np.bool_], gap: float
-) -> tuple[Cells, list[Outlier]]:
-    """Return the panel with outliers replaced, in the user's unit of values, and the outliers."""
+) -> tuple[Cells, Units, list[Outlier]]:
+    """Return the panel with outliers replaced, its units, and the outliers.
+
+    It is about the centre of each arm, in a unit in which arms have a mean variance of one.
+    """
     center, deviation = typical_range(rows)
     deviation = np.where(deviation > 0, deviation, np.nanstd(rows, axis=0))
     deviation = np.where(deviation > 0, deviation, 1.0)
     scaled = Cells.of((rows - center) / deviation, times / gap, starts)
     usual = replace(scaled, values=scaled.values.clip(-FAR, FAR))
-    form = IndependentForm(usual)
-    drawn, found = replace_outliers(scaled, *form.arrays(form.start))
-    values = drawn.values * deviation + center
+    drawn, found = replace_outliers(scaled, *scan_arms(usual))
+    values = drawn * deviation + center
+    center, deviations = np.nanmedian(values, axis=0), deviations_of(values)
+    unit = math.sqrt(float((deviations**2).mean()))
+    cells = replace(scaled, values=(values - center) / unit, deviations=deviations / unit)
     outliers = [
         Outlier(float(times[t]), arm, float(rows[t, arm]), distance) for t, arm, distance in found
     ]
-    return replace(drawn, values=values, deviations=deviations_of(values)), outliers
+    return cells, Units(center, unit, gap), outliers
 
 
 def _local_timestamp(origin: datetime | str) -> pd.Timestamp:

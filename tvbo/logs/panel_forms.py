@@ -14,7 +14,7 @@ from torch.nn.functional import pad
 
 from tvbo.kernels import TemporalKernel
 from tvbo.logs.forms import in_unit_of_time
-from tvbo.logs.panel_cells import Cells
+from tvbo.logs.panel_cells import SAME, Cells, Units, scan_arms
 from tvbo.logs.panel_dynamics import (
     CommonDynamics,
     Dynamics,
@@ -33,6 +33,9 @@ NOISE_RANGE = (1e-6, 1.0)
 NOISE_SHIFT = 1e-3
 """What is added to a noise variance before its logarithm is taken, as a share of that variance: the
 likelihood is then not flat where noise is small, and searches come back from there."""
+
+START_NOISE = 0.1
+"""Noise variance from which a search with one of all arms starts, as a share of their variance."""
 
 SHRINKAGES = np.geomspace(1.0, 1e5, 40)
 """Weights of the prior of a vector autoregression that are compared."""
@@ -80,14 +83,8 @@ class Form(ABC):
         """Return the state-space model, and values ``T x n`` as its outputs, ``T x b x m``."""
 
     @abstractmethod
-    def dynamics(self, theta: Array | Tensor, scale: float = 1.0, gap: float = 1.0) -> Dynamics:
-        """Return the model in the user's units.
-
-        Args:
-            theta: The parameters.
-            scale: Unit of variances, in the user's.
-            gap: The usual gap, in the user's unit of time.
-        """
+    def dynamics(self, theta: Array | Tensor, units: Units = SAME) -> Dynamics:
+        """Return the model in the user's units, or in those of the panel."""
 
     def log_prior(self, theta: Tensor) -> Tensor:
         """Return the log density of the prior up to a constant."""
@@ -100,11 +97,31 @@ class Form(ABC):
         They are those of the form, or near to it, if no cell were missing.
         """
 
-    def separated(self, theta: Array) -> tuple[Tensor, KalmanFilter]:
-        """Return the directions, and the filter of :meth:`apart` for values without gaps."""
+    def white_products(
+        self, theta: Array, columns: Array, values: Array | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the directions, and products of whitened columns, as if no cell were missing.
+
+        They are those of :meth:`apart`.
+
+        Args:
+            theta: The parameters.
+            columns: ``T x q``, the same along all directions.
+            values: ``T x n``, of which the products with the columns are wanted too, or None.
+
+        Returns:
+            ``n x n``, and ``n x q x q`` or ``n x q x (q + 1)``.
+        """
         directions, model = self.apart(torch.as_tensor(theta))
-        observed = torch.ones(len(self.gaps), len(directions), 1, dtype=torch.bool)
-        return directions, KalmanFilter(model, observed, self.gaps)
+        series = torch.as_tensor(columns).unsqueeze(1).expand(-1, len(directions), -1)
+        if values is not None:
+            along = torch.as_tensor(values) @ directions
+            series = torch.cat([series, along.unsqueeze(-1)], dim=-1)
+        observed = torch.ones(*series.shape[:2], 1, dtype=torch.bool)
+        with torch.no_grad():
+            filtered = KalmanFilter(model, observed, self.gaps)
+            white = filtered.whitened(series.unsqueeze(2)).squeeze(2)
+        return directions, torch.einsum("tij,tik->ijk", white[..., : columns.shape[1]], white)
 
     def log_likelihood(self, theta: Tensor, values: Tensor) -> Tensor:
         """Return the log likelihood of a panel ``T x n``, differentiable in both."""
@@ -133,7 +150,7 @@ class IndependentForm(Form):
         super().__init__(cells, cells.deviations**2)
         self.num_counted = 3 * len(self.variances)
         if start is None:
-            rates, variances, noise = _scan(cells)
+            rates, variances, noise = scan_arms(cells)
             start = np.log(np.concatenate([rates, variances, noise + self.shift.numpy()]))
         self.start = start
 
@@ -142,11 +159,6 @@ class IndependentForm(Form):
         rates = np.log([1 / self.span, 32.0]) + np.zeros((len(self.variances), 1))
         variances = np.log(self.variances)[:, None] + [-14.0, 9.0]
         return np.concatenate([rates, variances, self.noise_bounds()])
-
-    def arrays(self, theta: Array) -> tuple[Array, Array, Array]:
-        """Return rates, variances and noise variances, each ``n``."""
-        found = self.dynamics(theta)
-        return found.rates.numpy(), found.variances.numpy(), found.noise.numpy()
 
     def in_state_space(self, theta: Tensor, values: Tensor) -> tuple[StateSpace, Tensor]:
         """Return ``n`` models with one state."""
@@ -157,12 +169,11 @@ class IndependentForm(Form):
         model = self.dynamics(theta).of_each(self.lags)
         return torch.eye(len(model.noise), dtype=theta.dtype), model
 
-    def dynamics(
-        self, theta: Array | Tensor, scale: float = 1.0, gap: float = 1.0
-    ) -> IndependentDynamics:
+    def dynamics(self, theta: Array | Tensor, units: Units = SAME) -> IndependentDynamics:
         """Return the decay of each arm."""
         rates, variances, noise = torch.as_tensor(theta).exp().reshape(3, -1)
-        return IndependentDynamics((noise - self.shift) * scale, rates / gap, variances * scale)
+        noise, scale = noise - self.shift, units.value**2
+        return IndependentDynamics(noise * scale, rates / units.time, variances * scale)
 
 
 class CovarianceFactor:
@@ -221,9 +232,8 @@ class CommonForm(Form):
         kernels: The temporal kernels in units of the usual gap; copies that are changed.
         cells: The panel.
         covariance: Covariance over arms from which the search starts, ``n x n``.
-        weight: Weight of its prior, in steps of time.
-        noise: Noise variance from which the search starts.
-        target: ``n``, diagonal to which the prior of the covariance shrinks.
+        weight: Weight of its prior, in steps of time, which shrinks it to the arms' variances.
+        start: Parameters from which the search starts, but for the covariance; None: the kernels'.
     """
 
     def __init__(
@@ -233,9 +243,9 @@ class CommonForm(Form):
         cells: Cells,
         covariance: Array,
         weight: float,
-        noise: float,
-        target: Array,
+        start: Array | None = None,
     ):
+        target = cells.deviations**2
         super().__init__(cells, target.mean(keepdims=True))
         self.name, self.kernels, self.is_full = name, list(kernels), cells.is_full
         # Modes have derivatives where eigenvalues differ, as they go on to do.
@@ -245,9 +255,10 @@ class CommonForm(Form):
         logs = [_logs(kernel) for kernel in self.kernels]
         self.num_logs = [*map(len, logs)]
         shares = np.zeros(len(self.kernels) - 1)
-        free = np.zeros(self.covariance.num_parameters)
-        self.start = np.concatenate([*logs, shares, np.log(noise + self.shift.numpy()), free])
-        self.num_counted = len(self.start) - len(free)
+        noise = np.log(START_NOISE * self.variances + self.shift.numpy())
+        counted = np.concatenate([*logs, shares, noise])
+        self.num_counted, free = len(counted), np.zeros(self.covariance.num_parameters)
+        self.start = np.append(counted if start is None else start[: len(counted)], free)
 
     def bounds(self) -> Array:
         """Return bounds of the parameters of kernels, shares and noise."""
@@ -293,21 +304,16 @@ class CommonForm(Form):
         """Return the covariance over arms, of all components together."""
         return self.parts(torch.as_tensor(theta))[-1].numpy()
 
-    def dynamics(
-        self, theta: Array | Tensor, scale: float = 1.0, gap: float = 1.0
-    ) -> CommonDynamics:
+    def dynamics(self, theta: Array | Tensor, units: Units = SAME) -> CommonDynamics:
         """Return kernels, and the covariance of each component."""
         logs, shares, noise, K = self.parts(torch.as_tensor(theta))
         for kernel, each in zip(self.kernels, logs, strict=True):
             for name, log in zip(_names(kernel), each, strict=True):
                 setattr(kernel, name, _from_log(name, log))
-        kernels = [in_unit_of_time(kernel, 1 / gap) for kernel in self.kernels]
-        return CommonDynamics(
-            noise.expand(len(K)) * scale,
-            [kernel.requires_grad_(False) for kernel in kernels],
-            shares,
-            K * scale,
-        )
+        kernels = [in_unit_of_time(kernel, 1 / units.time) for kernel in self.kernels]
+        kernels = [kernel.requires_grad_(False) for kernel in kernels]
+        scale = units.value**2
+        return CommonDynamics(noise.expand(len(K)) * scale, kernels, shares, K * scale)
 
     def at_rate(self, theta: Array, log_rate: float) -> Array:
         """Return parameters with another rate of the first kernel.
@@ -355,7 +361,8 @@ class VectorForm(Form):
     def __init__(self, cells: Cells, theta: Array):
         self.independent = independent = IndependentForm(cells, theta)
         super().__init__(cells, independent.variances)
-        rates, variances, noise = independent.arrays(theta)
+        alone = independent.dynamics(theta)
+        rates, variances = alone.rates.numpy(), alone.variances.numpy()
         filtered, outputs = independent.filter(theta, cells.values)
         states = filtered.innovations(outputs.unsqueeze(-1))[1][..., 0, 0].numpy()
         errors = filtered.whitened(outputs.unsqueeze(-1))[..., 0, 0].numpy().clip(-FAR, FAR)
@@ -382,8 +389,7 @@ class VectorForm(Form):
             deviation[:, None] * covariance * deviation, prior_weight(len(W), share), fresh
         )
         rest = np.zeros(self.covariance.num_parameters)
-        logs = np.log(noise + self.shift.numpy())
-        self.start = np.concatenate([ridge.T.ravel(), rest, logs])
+        self.start = np.concatenate([ridge.T.ravel(), rest, theta[-n:]])
 
     def bounds(self) -> Array:
         """Return bounds of the noise."""
@@ -409,14 +415,12 @@ class VectorForm(Form):
         A, rest, _ = self._split(theta)
         return self.covariance.log_prior(rest) - 0.5 * self.shrinkage * A.square().sum()
 
-    def dynamics(
-        self, theta: Array | Tensor, scale: float = 1.0, gap: float = 1.0
-    ) -> VectorDynamics:
+    def dynamics(self, theta: Array | Tensor, units: Units = SAME) -> VectorDynamics:
         """Return the autoregression."""
         A, rest, noise = self._split(torch.as_tensor(theta))
         A = self.center + A.reshape(self.center.shape) * self.scale
-        Q, noise = self.covariance.covariance(rest), noise.exp() - self.shift
-        return VectorDynamics(noise * scale, A, Q * scale, self.initial * scale, gap)
+        Q, noise, scale = self.covariance.covariance(rest), noise.exp() - self.shift, units.value**2
+        return VectorDynamics(noise * scale, A, Q * scale, self.initial * scale, units.time)
 
 
 def prior_weight(num_times: float, shrinkage: float) -> float:
@@ -431,42 +435,6 @@ def ledoit_wolf(rows: Array) -> tuple[Array, float]:
 
     found = LedoitWolf().fit(rows)
     return found.covariance_, float(found.shrinkage_)
-
-
-RATES = np.geomspace(2e-4, 8.0, 20)
-RATIOS = np.concatenate([[1e-4], np.geomspace(1e-3, 5.0, 10)])
-"""Rates, and ratios of noise to signal, from which the best of each arm is the start."""
-
-
-def _scan(cells: Cells) -> tuple[Array, Array, Array]:
-    """Return rates, variances and noise variances of the arms, the best of a grid."""
-    T, n = cells.values.shape
-    rates, ratios = (each.ravel()[:, None] for each in np.meshgrid(RATES, RATIOS, indexing="ij"))
-    decay = np.exp(-0.5 * cells.lags[:, None, None] * rates)
-    observed, known = ~np.isnan(cells.values), np.nan_to_num(cells.values)
-    mean, variance = np.zeros((len(rates), n)), np.ones((len(rates), n))
-    squares, logs = np.zeros_like(mean), np.zeros_like(mean)
-    for t in range(T):
-        if cells.gaps[t] < 0:
-            mean[:], variance[:] = 0.0, 1.0
-        else:
-            a = decay[cells.gaps[t]]
-            mean, variance = a * mean, a**2 * variance + 1 - a**2
-        total = variance + ratios
-        error = known[t] - mean
-        seen = observed[t]
-        squares += np.where(seen, error**2 / total, 0.0)
-        logs += np.where(seen, np.log(total), 0.0)
-        gain = np.where(seen, variance / total, 0.0)
-        mean = mean + gain * error
-        variance = variance * (1 - gain)
-    counts = observed.sum(0)
-    # An arm without a value has the variance of the whole log.
-    scale = np.where(counts > 0, squares / counts.clip(min=1), cells.deviations**2) + 1e-12
-    best = (-0.5 * (counts * np.log(scale) + logs)).argmax(0)
-    arms = np.arange(n)
-    scale = scale[best, arms]
-    return rates[best, 0], scale, scale * ratios[best, 0]
 
 
 def _names(kernel: TemporalKernel) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tvbo.logs.paired import mean_and_error
 from tvbo.logs.panel_cells import Cells
-from tvbo.logs.panel_dynamics import PanelModel, advance
+from tvbo.logs.panel_dynamics import Belief, PanelModel, advance
 from tvbo.quadratic_model import Array
 
 MULTIPLIERS = (0.0, 0.06, 0.2, 0.6, 1.0, 2.0)
@@ -45,78 +45,85 @@ class Tuning:
     reason: str
 
 
-class Games:
+Chosen = tuple[NDArray[np.int64], Array | float]
+"""The arms of some tuners at a time, and what they get."""
+
+
+@dataclass(frozen=True)
+class Game:
     """Rows of a panel that are played by tuners with a model of those before.
 
     Args:
         model: The model.
-        values: ``T x n`` of both parts, in the user's unit; NaN where there is no reading.
-        cells: The same panel with outliers replaced, for its times and gaps.
-        gap: Unit of the times of ``cells``, in the user's.
-        start: First row that is played.
-
-    Attributes:
-        belief: What one tuner or ``p`` believe, each of which observes one arm at a time.
+        belief: What is believed before the first row.
+        panel: The panel, for its times and gaps, in the units of the model.
+        values: ``T x n``, what is played; NaN where there is no reading.
+        rows: The rows that are played.
     """
 
-    def __init__(self, model: PanelModel, values: Array, cells: Cells, gap: float, start: int):
-        self.model, self.values, self.gaps = model, values, cells.gaps
-        self.rows = range(start, len(values))
-        self.belief = model.filter_panel(cells.values[:start], cells.part(slice(0, start)), gap)
-        self.steps = [model.dynamics.step(lag * gap) for lag in cells.lags]
-        self.levels = model.levels(cells.times * gap)
+    model: PanelModel
+    belief: Belief
+    panel: Cells
+    values: Array
+    rows: range
 
-    def move_to(self, t: int) -> tuple[Array, Array]:
-        """Move to a row, and return means and variances of the arms there, ``n`` or ``p x n``."""
-        is_first = self.gaps[t] < 0
-        self.belief = (
-            self.model.prior if is_first else advance(self.belief, *self.steps[self.gaps[t]])
-        )
-        mean, variance = self.model.arms(self.belief)
-        return self.levels[t] + mean, variance
+    def play(self, choose: Callable[[int, Array, Array, Array], Chosen]) -> Array:
+        """Play the rows by ``p`` tuners, each of which observes one arm at a time.
 
-    def observe(self, t: int, arms: NDArray[np.int64]) -> None:
-        """Observe an arm each at a row, ``p``; one without a reading says nothing."""
-        residuals = self.values[t, arms] - self.levels[t, arms]
-        self.belief = self.model.update(self.belief, arms, residuals)
+        Args:
+            choose: Takes number and readings of a row, and means and variances of the arms there,
+                ``n`` or ``p x n``; returns the arms, ``p``, and what is to be returned of that row.
+        """
+        model, belief, results = self.model, self.belief, []
+        steps = [model.dynamics.step(lag) for lag in self.panel.lags]
+        levels = model.levels(self.panel.times)
+        for place, t in enumerate(self.rows):
+            gap, level, readings = self.panel.gaps[t], levels[t], self.values[t]
+            belief = model.prior if gap < 0 else advance(belief, *steps[gap])
+            mean, variance = model.arms(belief)
+            arms, result = choose(place, readings, level + mean, variance)
+            results.append(result)
+            # An arm without a reading says nothing.
+            belief = model.update(belief, arms, (readings - level)[arms])
+        return np.array(results)
 
 
-def one_arm_scores(games: Games) -> Array:
+def one_arm_scores(game: Game) -> Array:
     """Return how well all arms are predicted when one random arm is observed at each time.
 
     This is what a tuner sees. For each row that is played, the log densities of all arms' values
     are summed, of errors up to six deviations, and averaged over some random sequences of arms.
     """
-    rng, scores, noise = np.random.default_rng(0), [], games.model.dynamics.noise.numpy()
-    for t in games.rows:
-        mean, variance = games.move_to(t)
+    rng, noise = np.random.default_rng(0), game.model.dynamics.noise.numpy()
+
+    def choose(place: int, readings: Array, mean: Array, variance: Array) -> Chosen:
         total = variance + noise
-        squares = np.minimum((games.values[t] - mean) ** 2 / total, TAIL)
+        squares = np.minimum((readings - mean) ** 2 / total, TAIL)
         densities = -0.5 * (np.log(2 * math.pi * total) + squares)
-        scores.append(np.nansum(densities, axis=-1).mean())
-        games.observe(t, rng.integers(len(noise), size=SEQUENCES))
-    return np.array(scores)
+        score = float(np.nansum(densities, axis=-1).mean())
+        return rng.integers(len(noise), size=SEQUENCES), score
+
+    return game.play(choose)
 
 
-def play_multipliers(games: Games) -> Array:
+def play_multipliers(game: Game) -> Array:
     """Return the regret of each multiplier at each row that is played, averaged over its games."""
     starts = np.tile(APART * np.arange(STARTS), len(MULTIPLIERS))
     multipliers = np.repeat(MULTIPLIERS, STARTS)[:, None]
-    rng, rows, n = np.random.default_rng(0), games.rows, games.values.shape[1]
-    regret = np.full((len(rows), len(starts)), np.nan)
-    for place, t in enumerate(rows):
-        mean, variance = games.move_to(t)
+    rng = np.random.default_rng(0)
+
+    def choose(place: int, readings: Array, mean: Array, variance: Array) -> Chosen:
         arms = (mean + multipliers * np.sqrt(variance)).argmax(1)
-        arms = np.where(place < starts, rng.integers(n, size=len(starts)), arms)
-        readings = games.values[t]
+        at_random = rng.integers(len(readings), size=len(starts))
+        arms = np.where(place < starts, at_random, arms)
         outcomes = np.where(np.isnan(readings[arms]), np.nanmin(readings), readings[arms])
-        regret[place] = np.where(place < starts, np.nan, np.nanmax(readings) - outcomes)
-        games.observe(t, arms)
-    by_multiplier = regret.reshape(len(rows), len(MULTIPLIERS), STARTS)
+        return arms, np.where(place < starts, np.nan, np.nanmax(readings) - outcomes)
+
+    by_multiplier = game.play(choose).reshape(-1, len(MULTIPLIERS), STARTS)
     return np.asarray(np.nanmean(by_multiplier, axis=2).T, np.float64)
 
 
-def tune_multiplier(folds: Sequence[Games]) -> Tuning:
+def tune_multiplier(folds: Sequence[Game]) -> Tuning:
     """Choose the multiplier of the standard deviation by playing some folds.
 
     At each time each multiplier takes the arm of its largest upper confidence bound and observes

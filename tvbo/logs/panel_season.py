@@ -55,7 +55,7 @@ def seasons_of(
         InputDataError: if a given period is longer than half the log, or shorter than two gaps.
         ValueError: if ``season`` is a word other than "auto", or not positive.
     """
-    cells, gap, unit = search.cells, search.gap, duration(time_unit)
+    cells, gap, unit = search.cells, search.units.time, duration(time_unit)
 
     def none_since(reason: str) -> list[Season]:
         search.messages.append(f"No season was looked for, since {reason}.")

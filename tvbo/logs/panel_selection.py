@@ -18,6 +18,7 @@ from tvbo.logs.paired import mean_and_error
 from tvbo.logs.panel_cells import (
     Cells,
     Regressors,
+    Units,
     columns_of,
     log_volume,
     posterior_precision,
@@ -31,9 +32,8 @@ from tvbo.logs.panel_forms import (
     ledoit_wolf,
     prior_weight,
 )
-from tvbo.logs.panel_play import Games, one_arm_scores
+from tvbo.logs.panel_play import Game, one_arm_scores
 from tvbo.logs.season import Season
-from tvbo.logs.state_space import KalmanFilter
 from tvbo.quadratic_model import Array
 
 INDEPENDENT, VECTOR = IndependentForm.name, VectorForm.name
@@ -85,65 +85,102 @@ MAX_DENSE_STATES = 120
 where cells are missing."""
 
 
+MAX_ROUNDS, MAX_ITERATIONS, ROUND = 20, 60, 20
+"""Largest numbers of rounds of L-BFGS and of iterations in each, and the gain below which there is
+no further round, as a multiple of that of an iteration: one iteration may gain little by chance."""
+
+MEMORY = 20
+"""Steps of which L-BFGS keeps the change of the gradient."""
+
+
+@dataclass(frozen=True)
+class Maximum:
+    """The maximum of the penalized likelihood of a form of drift, with a season or without.
+
+    Args:
+        form: The form.
+        theta: Its parameters.
+        regressors: The functions of means and season, with their coefficients there.
+        objective: Log likelihood, with the means integrated out, plus the log densities of the
+            priors.
+        converged: Whether the search converged.
+        num_values: Number of values.
+    """
+
+    form: Form
+    theta: Array
+    regressors: Regressors
+    objective: float
+    converged: bool
+    num_values: int
+
+    @property
+    def num_parameters(self) -> int:
+        """Number of parameters that BIC counts: of the drift, and of the season's prior."""
+        season = self.regressors.season
+        of_season = 0 if season is None else 2 + len(season.shape)
+        return self.form.num_counted + of_season
+
+    @property
+    def evidence(self) -> float:
+        """Log marginal likelihood over the season less the penalty of BIC."""
+        volume = log_volume(self.regressors.information, self.regressors.precisions)
+        return self.objective + volume - 0.5 * self.num_parameters * math.log(self.num_values)
+
+    def model(self, units: Units) -> PanelModel:
+        """Return the model in the user's units."""
+        season = self.regressors.season
+        coefficients = self.regressors.coefficients * units.value
+        coefficients[0] += units.center
+        return PanelModel(
+            self.form.dynamics(self.theta, units),
+            None if season is None else season.in_unit_of_time(1 / units.time),
+            coefficients,
+        )
+
+
 class PanelSearch:
     """The fits of a panel.
 
     Args:
-        panel: The panel, in the user's unit of values, with outliers replaced.
+        cells: The panel about the centre of each arm, in a unit in which arms have a mean variance
+            of one, with outliers replaced.
         forms: Forms of drift that all arms share.
-        gap: The usual gap, in the user's unit of time.
+        units: Its units.
         on_step: Called with the name of each fit.
         whole: Fits of the whole panel, where this is a part of it: their maxima are where searches
             begin, and their priors of a season are kept.
 
     Attributes:
-        cells: The panel about the centre of each arm, in a unit in which arms have a mean variance
-            of one.
-        unit: That unit, in the user's.
-        separate: Each arm by itself, with first estimates.
         messages: Remarks on the search.
     """
 
     def __init__(
         self,
-        panel: Cells,
+        cells: Cells,
         forms: Forms,
-        gap: float,
+        units: Units,
         on_step: Callable[[str], None],
         whole: PanelSearch | None = None,
     ):
-        self.panel, self.gap, self.on_step, self.whole = panel, gap, on_step, whole
-        if whole is None:
-            self.center = np.nanmedian(panel.values, axis=0)
-            self.unit = math.sqrt(float((panel.deviations**2).mean()))
-        else:
-            self.center, self.unit = whole.center, whole.unit
-        self.cells = replace(
-            panel,
-            values=(panel.values - self.center) / self.unit,
-            deviations=panel.deviations / self.unit,
-        )
-        self.forms = forms
-        self.target = self.cells.deviations**2
+        self.cells, self.forms, self.units = cells, forms, units
+        self.on_step, self.whole = on_step, whole
         # The same prior for all forms and seasons, so that they can be compared.
-        self.separate = IndependentForm(self.cells)
-        self.weight = covariance_weight(self.cells, self.separate)
+        self.weight = covariance_weight(cells)
         self.fits: dict[tuple[str, Season | None], Maximum] = {}
         self.parts: dict[int, PanelSearch] = {}
         self.messages: list[str] = []
 
     def polish(self, found: Maximum) -> Maximum:
         """Continue the search of a fit to its maximum."""
-        form, start, cells = found.form, found.regressors, self.cells
+        form, tried = found.form, [found]
         if isinstance(form, CommonForm) and len(form.kernels) > 1:
             # Sums of kernels have several maxima.
-            thetas = [form.spread(found.theta, factor) for factor in SPREADS]
-            others = [
-                maximize(form, cells, start, theta, 0.1, num_rounds=ROUGH_ROUNDS)
-                for theta in thetas
-            ]
-            found = max([found, *others], key=lambda each: each.objective)
-        return maximize(form, cells, found.regressors, found.theta, FINE)
+            for factor in SPREADS:
+                theta = form.spread(found.theta, factor)
+                tried.append(self.maximize(form, found.regressors, theta, 0.1, ROUGH_ROUNDS))
+        best = max(tried, key=lambda each: each.objective)
+        return self.maximize(form, best.regressors, best.theta, FINE)
 
     def fit(self, name: str, season: Season | None) -> Maximum:
         """Fit a form of drift with a season or without, roughly, from first estimates."""
@@ -156,7 +193,7 @@ class PanelSearch:
             regressors = replace(start.regressors, columns=columns_of(season, times))
             found = self._maximize(name, regressors, start)
         elif season is None:
-            columns, n = columns_of(None, times), len(self.target)
+            columns, n = columns_of(None, times), self.cells.values.shape[1]
             means = np.nanmean(self.cells.values, axis=0, keepdims=True)
             alone = np.eye(n), np.zeros((n, 1)), np.ones((n, 1, 1))
             found = self._maximize(name, Regressors(None, columns, *alone, means), None)
@@ -172,7 +209,11 @@ class PanelSearch:
     def _maximize(self, name: str, regressors: Regressors, start: Maximum | None) -> Maximum:
         """Fit a form of drift with given regressors, from another fit or first estimates."""
         season = regressors.season
-        what = "no season" if season is None else f"{season.kind} {season.length * self.gap:.4g}"
+        what = (
+            "no season"
+            if season is None
+            else f"{season.kind} {season.length * self.units.time:.4g}"
+        )
         self.on_step(f"{name}, {what}")
         levels = regressors.columns @ regressors.coefficients
         residuals = replace(self.cells, values=self.cells.values - levels)
@@ -181,24 +222,21 @@ class PanelSearch:
         if name == INDEPENDENT:
             form = IndependentForm(residuals, theta)
         elif name == VECTOR:
-            own = self.fit(INDEPENDENT, season)
-            form, theta = VectorForm(residuals, own.theta), None
+            form = VectorForm(residuals, self.fit(INDEPENDENT, season).theta)
         else:
             if start is not None and isinstance(start.form, CommonForm):
                 covariance = start.form.covariance_at(start.theta)
             else:
                 covariance = first_covariance(residuals)
-            noise = 0.1 * float((residuals.deviations**2).mean())
-            kernels = self.forms[name](self.gap)
-            form = CommonForm(name, kernels, residuals, covariance, self.weight, noise, self.target)
-            if theta is not None:
-                theta = np.append(theta[: form.num_counted], form.start[form.num_counted :])
+            kernels = self.forms[name](self.units.time)
+            form = CommonForm(name, kernels, residuals, covariance, self.weight, theta)
         enough = ROUGH if self.whole is None else ROUGH_PART
-        return maximize(form, self.cells, regressors, theta, enough, num_rounds=ROUGH_ROUNDS)
+        return self.maximize(form, regressors, form.start, enough, ROUGH_ROUNDS)
 
     def affordable(self, names: list[str]) -> list[str]:
         """Return the forms that this panel allows, and say which are left out."""
-        cells, is_regular, n = self.cells, self.cells.is_regular, len(self.target)
+        cells, is_regular = self.cells, self.cells.is_regular
+        n = cells.values.shape[1]
         if len(names) == 1:
             if names == [VECTOR] and not is_regular:
                 raise InputDataError(
@@ -251,7 +289,7 @@ class PanelSearch:
                 each.num_parameters,
                 each.objective - self.shift,
                 each.evidence - self.shift,
-                float(scores[name].mean()) / len(self.target) if name in scores else None,
+                float(scores[name].mean()) / self.cells.values.shape[1] if name in scores else None,
             )
             for name, each in fits.items()
         ]
@@ -260,7 +298,7 @@ class PanelSearch:
     @property
     def shift(self) -> float:
         """What a log likelihood in the unit of the cells is more than in the user's."""
-        return self.cells.num_values * math.log(self.unit)
+        return self.cells.num_values * math.log(self.units.value)
 
     def rate_interval(self, found: Maximum, level: float) -> tuple[float, float] | None:
         """Return the profile likelihood interval of ε in the user's unit of time, or None.
@@ -285,8 +323,8 @@ class PanelSearch:
             if log_rate not in points:
                 near = points[min(points, key=lambda known: abs(known - log_rate))]
                 start = form.at_rate(near.theta, log_rate)
-                points[log_rate] = maximize(
-                    form, self.cells, near.regressors, start, ROUGH_PROFILE, num_held=1
+                points[log_rate] = self.maximize(
+                    form, near.regressors, start, ROUGH_PROFILE, num_held=1
                 )
             fall = found.objective - points[log_rate].objective
             return math.sqrt(max(0.0, 2 * fall)) - depth
@@ -300,23 +338,12 @@ class PanelSearch:
                 ends.append(at_bound)
                 continue
             end = float(brentq(excess, inner, outer, xtol=RATE_TOLERANCE))
-            ends.append(-math.expm1(-math.exp(end) / self.gap))
+            ends.append(-math.expm1(-math.exp(end) / self.units.time))
         return ends[0], ends[1]
-
-    def model(self, found: Maximum) -> PanelModel:
-        """Return a fit in the user's units."""
-        season = found.regressors.season
-        coefficients = found.regressors.coefficients * self.unit
-        coefficients[0] += self.center
-        return PanelModel(
-            found.form.dynamics(found.theta, self.unit**2, self.gap),
-            None if season is None else season.in_unit_of_time(1 / self.gap),
-            coefficients,
-        )
 
     def fold(
         self, name: str, season: Season | None, share: float, values: Array | None = None
-    ) -> Games:
+    ) -> Game:
         """Return the model of a form by the first part of the log, and the rows to be played.
 
         Args:
@@ -325,17 +352,94 @@ class PanelSearch:
             share: Share of the log before those rows.
             values: Values to play, in the user's unit; None are those with outliers replaced.
         """
-        T, segments = len(self.panel.values), np.flatnonzero(self.panel.starts)
+        T, segments = len(self.cells.values), np.flatnonzero(self.cells.starts)
         cut, end = int(share * T), min(T, int((share + 1 - SCORED) * T) + 1)
         if len(segments) > 1:
             # Between segments.
             cut = int(segments[np.abs(segments - cut).argmin()]) or int(segments[1])
         if cut not in self.parts:
-            part = self.panel.part(slice(0, cut))
-            self.parts[cut] = PanelSearch(part, self.forms, self.gap, self.on_step, self)
-        model = self.model(self.parts[cut].fit(name, season))
-        played = self.panel.values if values is None else values
-        return Games(model, played[:end], self.panel.part(slice(0, end)), self.gap, cut)
+            before = self.cells.part(slice(0, cut))
+            self.parts[cut] = PanelSearch(before, self.forms, self.units, self.on_step, self)
+        part, panel = self.parts[cut], self.units.undo(self.cells)
+        model = part.fit(name, season).model(self.units)
+        belief, played = model.filter_panel(self.units.undo(part.cells)), range(cut, end)
+        return Game(model, belief, panel, panel.values if values is None else values, played)
+
+    def maximize(
+        self,
+        form: Form,
+        regressors: Regressors,
+        theta: Array,
+        enough: float,
+        num_rounds: int = MAX_ROUNDS,
+        num_held: int = 0,
+    ) -> Maximum:
+        """Maximize the penalized likelihood over a form's parameters, and means and season.
+
+        The likelihood is the restricted one (Patterson, Thompson, 1971), in which the means are
+        integrated out: at their maximum what drifts slowly is taken for a mean. All are searched
+        together by L-BFGS, the coefficients in units of their posterior deviations.
+
+        Args:
+            form: The form of drift.
+            regressors: The functions of means and season, with coefficients at which it starts.
+            theta: Parameters at which it starts.
+            enough: Gain in log density of an iteration below which the search ends.
+            num_rounds: Largest number of rounds of iterations.
+            num_held: Number of first parameters that stay as they are.
+        """
+        bounds = form.bounds()
+        theta = theta.clip(*bounds.T)
+        bounds[:num_held] = theta[:num_held, None]
+        values, columns = torch.as_tensor(self.cells.values), torch.as_tensor(regressors.columns)
+        start = torch.as_tensor(regressors.coefficients)
+        sizes, num_values = [len(theta), start.numel()], self.cells.num_values
+        # About the posterior precisions along the directions, of which steps are in units.
+        directions, information = form.white_products(theta, regressors.columns)
+        shares = (directions.mT @ torch.as_tensor(regressors.modes)).square()
+        prior = torch.diag_embed(shares @ torch.as_tensor(regressors.precisions))
+        root = torch.linalg.cholesky(information + prior) / math.sqrt(len(values))
+
+        def moved_by(steps: Tensor) -> Tensor:
+            solved = torch.linalg.solve_triangular(
+                root.mT, steps.reshape(*root.shape[:2], 1), upper=True
+            )
+            moved: Tensor = start + (directions @ solved[..., 0]).mT
+            return moved
+
+        def descent(point: Array) -> tuple[float, Array]:
+            at = torch.tensor(point, requires_grad=True)
+            own, steps = at.split(sizes)
+            moved = moved_by(steps)
+            try:
+                value = form.log_likelihood(own, values - columns @ moved)
+            except torch.linalg.LinAlgError:
+                return math.inf, np.zeros_like(point)
+            value = value + form.log_prior(own) + regressors.log_prior(moved)
+            value.backward()
+            assert at.grad is not None
+            return -value.item(), -at.grad.numpy()
+
+        point, best = np.append(theta, np.zeros(sizes[1])), -math.inf
+        free = np.full((sizes[1], 2), [-math.inf, math.inf])
+        enough_of_all = {"ftol": enough / num_values, "gtol": 1e-3}
+        for _ in range(num_rounds):
+            found = minimize(
+                descent,
+                point,
+                jac=True,
+                method="L-BFGS-B",
+                bounds=np.concatenate([bounds, free]).tolist(),
+                options={"maxiter": MAX_ITERATIONS, "maxcor": MEMORY, **enough_of_all},
+            )
+            point, before, best = found.x, best, -float(found.fun)
+            converged = best - before < ROUND * enough
+            if converged:
+                break
+        theta, steps = np.split(point, [len(theta)])
+        coefficients = moved_by(torch.as_tensor(steps)).numpy()
+        at_maximum = replace(regressors, coefficients=coefficients)
+        return Maximum(form, theta, at_maximum, best, converged, num_values)
 
 
 def season_regressors(cells: Cells, season: Season, base: Maximum) -> Regressors:
@@ -353,10 +457,8 @@ def season_regressors(cells: Cells, season: Season, base: Maximum) -> Regressors
     form, theta = base.form, base.theta
     assert isinstance(form, CommonForm)
     columns = columns_of(season, cells.times)
-    directions, filtered = form.separated(theta)
-    modes = directions.numpy()
+    modes, products = (x.numpy() for x in form.white_products(theta, columns, filled_in(cells)))
     logs = np.log(np.einsum("ij,ik,kj->j", modes, form.covariance_at(theta), modes))
-    products = white_products(filtered, columns, filled_in(cells) @ modes)
     information, projected = products[..., :-1], products[..., -1]
 
     def prior(point: Array) -> Array:
@@ -396,16 +498,14 @@ def filled_in(residuals: Cells) -> Array:
     """
     if residuals.is_full:
         return residuals.values
-    places = np.arange(len(residuals.values))
-    filled = np.zeros(residuals.values.shape)
-    for i, arm in enumerate(residuals.values.T):
-        read = ~np.isnan(arm)
-        if read.any():
-            filled[:, i] = np.interp(places, places[read], arm[read])
+    import pandas as pd
+
+    table = pd.DataFrame(residuals.values).interpolate(limit_direction="both")
+    filled: Array = table.fillna(0.0).to_numpy(copy=True)
     return filled
 
 
-def covariance_weight(cells: Cells, form: IndependentForm) -> float:
+def covariance_weight(cells: Cells) -> float:
     r"""Return the weight of the prior of the covariance over arms, in steps of time.
 
     The derivatives of the likelihood by the states, with each arm by itself, are what the panel
@@ -417,13 +517,14 @@ def covariance_weight(cells: Cells, form: IndependentForm) -> float:
 
     Args:
         cells: The panel about the centre of each arm.
-        form: Each arm by itself, with first estimates.
     """
+    form = IndependentForm(cells)
+    alone = form.dynamics(form.start)
+    rates, variances = alone.rates.numpy(), alone.variances.numpy()
     filtered, outputs = form.filter(form.start, cells.values)
     (slopes,) = torch.autograd.grad(
         filtered.log_likelihood(outputs.requires_grad_()).sum(), outputs
     )
-    rates, variances, _ = form.arrays(form.start)
     # What is new in a state moves all later values of its segment.
     decays = np.append(np.exp(-0.5 * np.outer(cells.lags, rates)), np.zeros((1, len(rates))), 0)
     states, later = slopes[..., 0].numpy(), 0.0
@@ -465,153 +566,3 @@ def first_covariance(residuals: Cells) -> Array:
     eigenvalues, modes = np.linalg.eigh(lagged)
     eigenvalues = eigenvalues.clip(min=SMALLEST_START * eigenvalues.max())
     return np.asarray((modes * eigenvalues) @ modes.T, np.float64)
-
-
-MAX_ROUNDS, MAX_ITERATIONS, ROUND = 20, 60, 20
-"""Largest numbers of rounds of L-BFGS and of iterations in each, and the gain below which there is
-no further round, as a multiple of that of an iteration: one iteration may gain little by chance."""
-
-MEMORY = 20
-"""Steps of which L-BFGS keeps the change of the gradient."""
-
-
-@dataclass(frozen=True)
-class Maximum:
-    """The maximum of the penalized likelihood of a form of drift, with a season or without.
-
-    Args:
-        form: The form.
-        theta: Its parameters.
-        regressors: The functions of means and season, with their coefficients there.
-        objective: Log likelihood, with the means integrated out, plus the log densities of the
-            priors.
-        converged: Whether the search converged.
-        num_values: Number of values.
-    """
-
-    form: Form
-    theta: Array
-    regressors: Regressors
-    objective: float
-    converged: bool
-    num_values: int
-
-    @property
-    def num_parameters(self) -> int:
-        """Number of parameters that BIC counts: of the drift, and of the season's prior."""
-        season = self.regressors.season
-        of_season = 0 if season is None else 2 + len(season.shape)
-        return self.form.num_counted + of_season
-
-    @property
-    def evidence(self) -> float:
-        """Log marginal likelihood over the season less the penalty of BIC."""
-        volume = log_volume(self.regressors.information, self.regressors.precisions)
-        return self.objective + volume - 0.5 * self.num_parameters * math.log(self.num_values)
-
-
-def maximize(
-    form: Form,
-    cells: Cells,
-    regressors: Regressors,
-    theta: Array | None = None,
-    enough: float = 1e-4,
-    num_held: int = 0,
-    num_rounds: int = MAX_ROUNDS,
-) -> Maximum:
-    """Maximize the penalized likelihood over a form's parameters, and means and season.
-
-    The likelihood is the restricted one (Patterson, Thompson, 1971), in which the means are
-    integrated out: at their maximum what drifts slowly is taken for a mean. All are searched
-    together by L-BFGS, the coefficients in units of their posterior deviations.
-
-    Args:
-        form: The form of drift.
-        cells: The panel, in units of each arm's deviation.
-        regressors: The functions of means and season, with coefficients at which the search starts.
-        theta: Parameters at which it starts; None are the form's own.
-        enough: Gain in log density of an iteration below which the search ends.
-        num_held: Number of first parameters that stay as they are.
-        num_rounds: Largest number of rounds of iterations.
-    """
-    theta = form.start if theta is None else theta
-    bounds = form.bounds()
-    theta = theta.clip(*bounds.T)
-    bounds[:num_held] = theta[:num_held, None]
-    coefficients = regressors.coefficients
-    free = np.full((coefficients.size, 2), [-math.inf, math.inf])
-    values, columns = torch.as_tensor(cells.values), torch.as_tensor(regressors.columns)
-    start, sizes = torch.as_tensor(coefficients), [len(theta), coefficients.size]
-    directions, filtered = form.separated(theta)
-    # About the posterior precisions along the directions, of which steps are in units.
-    shares = (directions.mT @ torch.as_tensor(regressors.modes)).square()
-    prior = torch.diag_embed(shares @ torch.as_tensor(regressors.precisions))
-    information = torch.as_tensor(white_products(filtered, regressors.columns))
-    root = torch.linalg.cholesky(information + prior) / math.sqrt(len(values))
-
-    def moved_by(steps: Tensor) -> Tensor:
-        solved = torch.linalg.solve_triangular(
-            root.mT, steps.reshape(*root.shape[:2], 1), upper=True
-        )
-        moved: Tensor = start + (directions @ solved[..., 0]).mT
-        return moved
-
-    def descent(point: Array) -> tuple[float, Array]:
-        at = torch.tensor(point, requires_grad=True)
-        own, steps = at.split(sizes)
-        moved = moved_by(steps)
-        try:
-            value = form.log_likelihood(own, values - columns @ moved)
-        except torch.linalg.LinAlgError:
-            return math.inf, np.zeros_like(point)
-        value = value + form.log_prior(own) + regressors.log_prior(moved)
-        value.backward()
-        assert at.grad is not None
-        return -value.item(), -at.grad.numpy()
-
-    point, best = np.append(theta, np.zeros(coefficients.size)), -math.inf
-    for _ in range(num_rounds):
-        found = minimize(
-            descent,
-            point,
-            jac=True,
-            method="L-BFGS-B",
-            bounds=np.concatenate([bounds, free]).tolist(),
-            options={
-                "maxiter": MAX_ITERATIONS,
-                "ftol": enough / cells.num_values,
-                "gtol": 1e-3,
-                "maxcor": MEMORY,
-            },
-        )
-        point, before, best = found.x, best, -float(found.fun)
-        converged = best - before < ROUND * enough
-        if converged:
-            break
-    theta, steps = np.split(point, [len(theta)])
-    at_maximum = replace(regressors, coefficients=moved_by(torch.as_tensor(steps)).numpy())
-    return Maximum(form, theta, at_maximum, best, converged, cells.num_values)
-
-
-def white_products(filtered: KalmanFilter, columns: Array, series: Array | None = None) -> Array:
-    """Return products of whitened columns with each other, and with a series of each model.
-
-    Args:
-        filtered: ``b`` models with one output.
-        columns: ``T x q``, the same for all models.
-        series: ``T x b``, or None.
-
-    Returns:
-        ``b x q x q``, or ``b x q x (q + 1)``.
-    """
-    shared = np.broadcast_to(
-        columns[:, None], (len(columns), filtered.observed.shape[1], columns.shape[1])
-    )
-    if series is not None:
-        shared = np.concatenate([shared, series[..., None]], axis=-1)
-    with torch.no_grad():
-        white = filtered.whitened(torch.as_tensor(shared.copy()).unsqueeze(2))[:, :, 0].numpy()
-    products: Array = np.einsum(
-        "tij,tik->ijk", white[..., : columns.shape[1]], white, optimize=True
-    )
-    return products

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from itertools import pairwise, starmap
+from itertools import pairwise, product, starmap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -306,19 +306,18 @@ def _play(
     made: dict[str, list[Optimizer]] = {name: [] for name in algorithms}
     with patient_steps([*algorithms] * len(stretches), "fitting", progress) as begin:
         # One stretch after another, so that factories may share what they fit to it.
-        for stretch in stretches:
-            for name, make in algorithms.items():
-                begin(name)
-                generator = Generator().manual_seed(seeds.start)
-                optimizer = make(stretch.train_values, stretch.train_times, generator)
-                space = optimizer.search_space
-                count = len(space.choices) if isinstance(space, FiniteSpace) else None
-                if count != len(arms):
-                    raise BotorchTensorDimensionError(
-                        f"Expected an optimizer over {len(arms)} choices, one for each arm, of "
-                        f"'{name}'. Got {count or type(space).__name__}."
-                    )
-                made[name].append(optimizer)
+        for stretch, (name, make) in product(stretches, algorithms.items()):
+            begin(name)
+            generator = Generator().manual_seed(seeds.start)
+            optimizer = make(stretch.train_values, stretch.train_times, generator)
+            space = optimizer.search_space
+            count = len(space.choices) if isinstance(space, FiniteSpace) else None
+            if count != len(arms):
+                raise BotorchTensorDimensionError(
+                    f"Expected an optimizer over {len(arms)} choices, one for each arm, of "
+                    f"'{name}'. Got {count or type(space).__name__}."
+                )
+            made[name].append(optimizer)
     remarks = [*messages]
     for make in algorithms.values():
         remarks += getattr(make, "messages", [])
@@ -326,22 +325,17 @@ def _play(
     chosen = {name: torch.empty(0, len(times), dtype=torch.long) for name in made}
     for some in filter(None, (seeds[:2], seeds[2:])):
         # Two starts that are the same stand for all.
-        jobs = [
-            (name, (optimizer, stretch, seed))
-            for name, rows in chosen.items()
-            if len(rows) != 1
-            for seed in some
-            for optimizer, stretch in zip(made[name], stretches, strict=True)
-        ]
-        runs = _runs([job for _, job in jobs], executor)
-        found: dict[str, list[Tensor]] = {}
-        with patient_steps([name for name, _ in jobs], "playing", progress) as begin:
-            for name, _ in jobs:
-                begin(name)
-                found.setdefault(name, []).append(next(runs))
-        for name, each in found.items():
-            rows = torch.cat([chosen[name].flatten(), *each]).reshape(-1, len(times))
-            chosen[name] = rows[:1] if len(rows) == 2 and torch.equal(*rows) else rows
+        names = [name for name, rows in chosen.items() if len(rows) != 1]
+        jobs = [*product(names, some, range(len(stretches)))]
+        runs = _runs([(made[name][k], stretches[k], seed) for name, seed, k in jobs], executor)
+        with patient_steps([name for name, *_ in jobs], "playing", progress) as begin:
+            for name in names:
+                arms_of = []
+                for _ in range(len(some) * len(stretches)):
+                    begin(name)
+                    arms_of.append(next(runs))
+                rows = torch.cat([chosen[name].flatten(), *arms_of]).reshape(-1, len(times))
+                chosen[name] = rows[:1] if len(rows) == 2 and torch.equal(*rows) else rows
     truth = torch.cat([stretch.truth for stretch in stretches])
     best = truth.nan_to_num(nan=-math.inf).amax(dim=1)
     worst = truth.nan_to_num(nan=math.inf).amin(dim=1)

@@ -197,18 +197,20 @@ class BacktestResult:
         """Return a row per algorithm, start and time: fold, time, arm and regret."""
         import pandas as pd
 
-        frames = []
-        for name, rows in self.regret.items():
-            for start, regret in enumerate(rows):
-                columns = {
+        frames = [
+            pd.DataFrame(
+                {
                     "algorithm": name,
                     "start": start,
                     "fold": self.fold_of_time,
                     "t": self.times,
-                    "arm": [self.arms[arm] for arm in self.arms_chosen[name][start].tolist()],
+                    "arm": [self.arms[arm] for arm in arms.tolist()],
                     "regret": regret,
                 }
-                frames.append(pd.DataFrame(columns))
+            )
+            for name, rows in self.regret.items()
+            for start, (regret, arms) in enumerate(zip(rows, self.arms_chosen[name], strict=True))
+        ]
         return pd.concat(frames, ignore_index=True)
 
     def to_dict(self) -> dict[str, Any]:
