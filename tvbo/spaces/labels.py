@@ -118,8 +118,11 @@ class TimeScale:
 
         try:
             stamp = from_iso(pd.Series([t])).iloc[0] if isinstance(t, str) else pd.Timestamp(t)
-        except (TypeError, ValueError) as error:
-            raise InputDataError(f"Expected a time. Got {t!r}: {error}.") from error
+            nanoseconds = stamp.value
+        except (OverflowError, TypeError, ValueError) as error:
+            raise InputDataError(
+                f"Expected a time between 1678 and 2261. Got {t!r}: {error}."
+            ) from error
         if stamp is pd.NaT:
             raise InputDataError(f"Expected a timestamp {ISO_8601}. Got {t!r}.")
         if (stamp.tzinfo is None) != (self.zone is None):
@@ -128,10 +131,6 @@ class TimeScale:
             raise InputDataError(
                 f"Expected times {wanted}, since {given} was given with time_unit. Got {t!r}."
             )
-        try:
-            nanoseconds = stamp.value
-        except (OverflowError, ValueError) as error:
-            raise InputDataError(f"Expected a time between 1678 and 2261. Got {t!r}.") from error
         return Instant(nanoseconds / _nanoseconds(self.unit), nanoseconds)
 
     def to_span(self, span: Any) -> float:
