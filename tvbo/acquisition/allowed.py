@@ -56,11 +56,13 @@ class Outlook:
     Args:
         outcomes: The posterior of each outcome.
         goals: What is sought of the outcomes, in the user's units.
+        ask_context: The present, with observations in the user's units.
         success: The probability that a trial succeeds; None while none has failed.
     """
 
     outcomes: Sequence[StandardizedModel]
     goals: Goals
+    ask_context: AskContext
     success: SuccessModel | None = None
 
     @property
@@ -78,16 +80,14 @@ class Outlook:
         """Whether there is neither a constraint nor a failure."""
         return not self.goals.limits and self.success is None
 
-    def recommendations(
-        self, X: Tensor, ask_context: AskContext, labels: Labels
-    ) -> list[Recommendation]:
+    def recommendations(self, X: Tensor, labels: Labels) -> list[Recommendation]:
         """Return what is expected of actions, ``n x d``, in the user's units."""
-        rows, names = ask_context.rows(X), self.goals.names
+        rows, names = self.ask_context.rows(X), self.goals.names
         parts = zip(*(each.moments(rows) for each in self.outcomes), strict=True)
         mean, variance = (torch.stack(each, dim=-1) for each in parts)
         moments = torch.stack([self.goals.signs * mean, variance.sqrt()], dim=-1).tolist()
         probabilities, expected = self.probabilities(rows), []
-        given: dict[str, Any] = {"t": ask_context.t, "context": ask_context.context}
+        given: dict[str, Any] = {"t": self.ask_context.t, "context": self.ask_context.context}
         given |= {"labels": labels, "minimize": names[0] in self.goals.minimized}
         for i, (first, *others) in enumerate(moments):
             given |= {name: each[i].item() for name, each in probabilities.items()}
@@ -147,18 +147,16 @@ class Allowed(AcquisitionFunction):
     Args:
         acq_function: :math:`\alpha`, over rows ``b x q x d``; in a batch shortfalls add up, and the
             average of :math:`\log s` counts.
-        outlook: :math:`p` and :math:`s`.
-        ask_context: The present; its actions say how far :math:`\alpha` ranges.
+        outlook: :math:`p` and :math:`s`, and the present, whose actions say how far :math:`\alpha`
+            ranges.
     """
 
-    def __init__(
-        self, acq_function: AcquisitionFunction, outlook: Outlook, ask_context: AskContext
-    ):
+    def __init__(self, acq_function: AcquisitionFunction, outlook: Outlook):
         super().__init__(acq_function.model)
         self.raw_samples = getattr(acq_function, "raw_samples", None)
         # Not registered: acquisition functions are moved to the device of ``X`` at each call.
         self._parts = acq_function, outlook
-        spread = _range_of(acq_function, ask_context)
+        spread = _range_of(acq_function, outlook.ask_context)
         self.penalty = PENALTY * spread
         self.weight = 1.0 if getattr(acq_function, "_log", False) else WEIGHT * spread
 
@@ -193,26 +191,23 @@ class ClosedFormAllowed(Allowed):
         return values, gradients + pullback(self.weight + self.penalty * expit(missing))
 
 
-def allowed(
-    acq_function: AcquisitionFunction, outlook: Outlook, ask_context: AskContext
-) -> AcquisitionFunction:
+def allowed(acq_function: AcquisitionFunction, outlook: Outlook) -> AcquisitionFunction:
     """Return an acquisition function under the constraints that knows of failures.
 
     Args:
         acq_function: An acquisition function of the first outcome, or of all objectives.
         outlook: How probable it is that an action is feasible and succeeds.
-        ask_context: The present.
     """
     if outlook.is_certain:
         return acq_function
     has_form = isinstance(acq_function, ClosedFormAcquisition) and not outlook.goals.limits
     kind = ClosedFormAllowed if has_form else Allowed
-    found = kind(acq_function, outlook, ask_context)
+    found = kind(acq_function, outlook)
     if not isinstance(acq_function, KnownValues):
         return found
     # Its values are known at the candidates alone.
     with torch.no_grad():
-        values = found(ask_context.rows(acq_function.candidates).unsqueeze(-2))
+        values = found(outlook.ask_context.rows(acq_function.candidates).unsqueeze(-2))
     return KnownValues(acq_function.model, acq_function.search_space, values)
 
 
@@ -231,9 +226,7 @@ def _range_of(acq_function: AcquisitionFunction, ask_context: AskContext) -> flo
     return spread or 1.0
 
 
-def acquisition_of(
-    acquisition: Acquisition, outlook: Outlook, ask_context: AskContext
-) -> AcquisitionFunction:
+def acquisition_of(acquisition: Acquisition, outlook: Outlook) -> AcquisitionFunction:
     """Return an acquisition function at the present, of one or several objectives.
 
     Incumbents and baselines are actions that are feasible now and succeed, more probably than not;
@@ -242,10 +235,9 @@ def acquisition_of(
     Args:
         acquisition: Builds the acquisition function. Of several objectives, noisy expected
             hypervolume improvement takes the place of one that is not of BoTorch.
-        outlook: Models and goals.
-        ask_context: The present, with observations in the user's units.
+        outlook: Models, goals and the present.
     """
-    models, goals = outlook.models, outlook.goals
+    models, goals, ask_context = outlook.models, outlook.goals, outlook.ask_context
     observations = standardized(ask_context.observations, outlook.outcomes[0].transform)
     if len(observations) > 0 and not outlook.is_certain:
         rows = ask_context.rows_observed()
@@ -264,4 +256,4 @@ def acquisition_of(
             )
         thresholds = outlook.standardized_goals.thresholds
         acq_function = acquisition.of_objectives(objectives, thresholds, ask_context)
-    return allowed(acq_function, outlook, ask_context)
+    return allowed(acq_function, outlook)

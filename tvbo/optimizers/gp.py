@@ -238,8 +238,9 @@ class GPOptimizer(Optimizer):
                 table = declared.choices
             else:
                 raise ValueError("Expected contexts, m x c, which bounds do not list. Got none.")
-            present = self._look_at(t)
-            return Policy([self._best(replace(present, context=each)) for each in table])
+            outlook = self._look_at(t)
+            presents = (replace(outlook.ask_context, context=each) for each in table)
+            return Policy([self._best(replace(outlook, ask_context=each)) for each in presents])
 
     def front(
         self,
@@ -267,9 +268,8 @@ class GPOptimizer(Optimizer):
             InputDataError, BotorchTensorDimensionError: as :meth:`recommend`.
         """
         with self._one_call("front"):
-            present = self._look_at(t, self._check_context(context), choices)
-            X = pareto_actions(self._outlook, present, num_points)
-            return self._outlook.recommendations(X, present, self.labels)
+            outlook = self._look_at(t, self._check_context(context), choices)
+            return outlook.recommendations(pareto_actions(outlook, num_points), self.labels)
 
     def predict(
         self, X: Table, t: Time | None = None, context: Context | None = None
@@ -300,9 +300,8 @@ class GPOptimizer(Optimizer):
         import pandas as pd
 
         with self._one_call("predict"):
-            present = self._look_at(t, self._check_context(context))
-            X = self.search_space.read_table(X)
-            expected = self._outlook.recommendations(X, present, self.labels)
+            outlook = self._look_at(t, self._check_context(context))
+            expected = outlook.recommendations(self.search_space.read_table(X), self.labels)
             return pd.DataFrame([each.to_row() for each in expected])
 
     def importance(self, outcome: str | None = None) -> dict[str, float]:
@@ -327,11 +326,11 @@ class GPOptimizer(Optimizer):
         """
         place = self.goals.place_of(outcome)
         with self._one_call("importance"):
-            now = self._look_at(None).t
+            outlook = self._look_at(None)
             spaces = [self.search_space]
             if self.layout.num_contexts and self.contexts is not None:
                 spaces.append(self.contexts)
-            model = self._outlook.outcomes[place]
+            model, now = outlook.outcomes[place], outlook.ask_context.t
             effects = total_effects(
                 lambda X: model.moments(with_time(X, now))[0], spaces, self.seed
             )
@@ -378,7 +377,7 @@ class GPOptimizer(Optimizer):
                 each.condition(t, open_rows, self.pending, self.generator, sign)
             if start is not None:
                 return start
-            acq_function = acquisition_of(self.acquisition, self._outlook, ask_context)
+            acq_function = acquisition_of(self.acquisition, self._outlook(ask_context))
             joint = q if q > 1 and self._chooses_jointly else 1
             return maximize(acq_function, search_space, ask_context, self.generator, joint)
 
@@ -411,26 +410,28 @@ class GPOptimizer(Optimizer):
         takes_batches = isinstance(self.acquisition, AtPresent) and self.acquisition.takes_batches
         return self.goals.num_objectives > 1 or takes_batches
 
-    @property
-    def _outlook(self) -> Outlook:
-        """What is expected by the posteriors behind the newest ask or recommendation."""
+    def _outlook(self, ask_context: AskContext) -> Outlook:
+        """Return what is expected by the posteriors behind the newest ask or recommendation."""
         newest = [each.newest for each in self.outcome_models if each.newest is not None]
-        return Outlook(newest, self.goals, self._success)
+        return Outlook(newest, self.goals, ask_context, self._success)
 
     def _look_at(
         self, t: Time | None, context: Tensor | None = None, choices: Table | None = None
-    ) -> AskContext:
-        """Have the models be those of an ask without pending trials, and return its context."""
+    ) -> Outlook:
+        """Have the models be those of an ask without pending trials; return what they expect."""
         now, space = self._time_of(t), self._space_of(choices)
         self._success = self._success_at(now)
         for each in self.outcome_models:
             each.look_at(now, self._next_generator())
-        return self._ask_context(now, context, space, self._next_generator())
+        return self._outlook(self._ask_context(now, context, space, self._next_generator()))
 
-    def _best(self, present: AskContext) -> Recommendation:
-        outlook = self._outlook
-        (found,) = outlook.recommendations(best_action(outlook, present), present, self.labels)
+    def _best(self, outlook: Outlook) -> Recommendation:
+        (found,) = outlook.recommendations(best_action(outlook), self.labels)
         return found
+
+    def _outlook_of(self, trial: Trial) -> Outlook:
+        space, generator = self.search_space, self._next_generator()
+        return self._outlook(self._ask_context(trial.t, trial.context, space, generator))
 
     def _ask_event(self, trial: Trial) -> Event:
         reason = ""
@@ -449,7 +450,7 @@ class GPOptimizer(Optimizer):
         """Return a trial with what is predicted of it, and why its outcome is rejected."""
         row, reason = self._row(trial), ""
         if self.goals.limits:
-            feasibility = self._outlook.probabilities(row)["feasibility"].item()
+            feasibility = self._outlook_of(trial).probabilities(row)["feasibility"].item()
             trial = replace(trial, feasibility=feasibility)
         judged = [each.admit(trial, row) for each in self.outcome_models]
         gains = [gain for gain, _ in judged if gain is not None]
@@ -486,10 +487,7 @@ class GPOptimizer(Optimizer):
         names = self.labels.feature_names(self.layout.num_actions, self.layout.num_contexts)
         found = self.outcome_models[0].predicted(self._row(trial), names)
         mean = self._signs[0].item() * found["mean"]
-        present = self._ask_context(
-            trial.t, trial.context, self.search_space, self._next_generator()
-        )
-        return {**found, "mean": mean, "best": best_tried(self._outlook, present)}
+        return {**found, "mean": mean, "best": best_tried(self._outlook_of(trial))}
 
     def state_dict(self) -> dict[str, Any]:
         """Return what was learned: of each outcome hyperparameters, and what retention knows."""

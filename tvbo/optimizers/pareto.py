@@ -19,7 +19,7 @@ from tvbo.acquisition.at_present import actions_of, means_of
 from tvbo.optim.maximize import maximize
 from tvbo.randomness import copy_of, default_generator, draw_seed
 from tvbo.rounding import argmax
-from tvbo.spaces import AskContext, FiniteSpace
+from tvbo.spaces import FiniteSpace
 
 NUM_RANDOM = 2048
 """Random actions of an infinite search space among the candidates."""
@@ -38,12 +38,11 @@ AUGMENTATION = 0.05
 better in one objective alone would count the same."""
 
 
-def best_action(outlook: Outlook, ask_context: AskContext) -> Tensor:
+def best_action(outlook: Outlook) -> Tensor:
     """Return the feasible action with the largest posterior mean of the first outcome, ``1 x d``.
 
     Args:
         outlook: As of :func:`pareto_actions`.
-        ask_context: The present.
 
     Raises:
         ValueError: if there are several objectives.
@@ -53,33 +52,34 @@ def best_action(outlook: Outlook, ask_context: AskContext) -> Tensor:
             "Expected one objective: of several, front() returns the best compromises. Got "
             f"{', '.join(outlook.goals.names[: outlook.goals.num_objectives])}."
         )
-    space, generator = ask_context.search_space, default_generator(ask_context.generator)
+    present = outlook.ask_context
+    space, generator = present.search_space, default_generator(present.generator)
     assert space is not None
-    ask_context = replace(ask_context, generator=copy_of(generator))
+    present = replace(present, generator=copy_of(generator))
     # The posterior mean, which has a closed form where the upper bound has one.
-    acq_function = UCB(ConstantBeta(0.0))(outlook.models[0], ask_context)
-    acq_function = allowed(acq_function, outlook, ask_context)
-    return maximize(acq_function, space, ask_context, copy_of(generator))
+    acq_function = UCB(ConstantBeta(0.0))(outlook.models[0], present)
+    acq_function = allowed(acq_function, replace(outlook, ask_context=present))
+    return maximize(acq_function, space, present, copy_of(generator))
 
 
-def best_tried(outlook: Outlook, ask_context: AskContext) -> list[float]:
+def best_tried(outlook: Outlook) -> list[float]:
     """Return the action, of those tried last, that is best now, ``d``.
 
     Nothing before any was tried, and of several objectives.
 
     Args:
         outlook: As of :func:`pareto_actions`.
-        ask_context: The present.
     """
-    tried = ask_context.observations.X[-MAX_TRIED:, : ask_context.layout.num_actions]
+    present = outlook.ask_context
+    tried = present.observations.X[-MAX_TRIED:, : present.layout.num_actions]
     if outlook.goals.num_objectives > 1 or len(tried) == 0:
         return []
-    among = replace(ask_context, search_space=FiniteSpace(tried.unique(dim=0)))
-    best: list[float] = best_action(outlook, among)[0].tolist()
+    among = replace(present, search_space=FiniteSpace(tried.unique(dim=0)))
+    best: list[float] = best_action(replace(outlook, ask_context=among))[0].tolist()
     return best
 
 
-def pareto_actions(outlook: Outlook, ask_context: AskContext, num_points: int) -> Tensor:
+def pareto_actions(outlook: Outlook, num_points: int) -> Tensor:
     """Return actions whose posterior means are Pareto-optimal, of those that are feasible enough.
 
     Candidates are all actions of a finite set; otherwise the maximizers of augmented Chebyshev
@@ -87,17 +87,16 @@ def pareto_actions(outlook: Outlook, ask_context: AskContext, num_points: int) -
 
     Args:
         outlook: Models, goals, and how probable it is that an action is feasible and succeeds;
-            the latter is to be at least one half.
-        ask_context: The present; its generator is drawn from.
+            the latter is to be at least one half; and the present, whose generator is drawn from.
         num_points: Largest number of actions; of more, those far from one another.
 
     Returns:
         ``n x d``, by the first objective, the best first. Where none is feasible enough, the one
         that most probably is.
     """
-    goals = outlook.goals
+    goals, ask_context = outlook.goals, outlook.ask_context
     objectives = outlook.models[: goals.num_objectives]
-    X = _candidates(objectives, outlook, ask_context)
+    X = _candidates(objectives, outlook)
     with torch.no_grad():
         X = _probable(X, outlook.log_success(ask_context.rows(X)), math.log(0.5))
         # The penalty of an optimum at the limit is rounded.
@@ -117,7 +116,8 @@ def _probable(X: Tensor, log_probability: Tensor, enough: float) -> Tensor:
     return X[log_probability >= min(enough, log_probability.max().item())]
 
 
-def _candidates(objectives: Sequence[Model], outlook: Outlook, ask_context: AskContext) -> Tensor:
+def _candidates(objectives: Sequence[Model], outlook: Outlook) -> Tensor:
+    ask_context = outlook.ask_context
     space, generator = ask_context.search_space, default_generator(ask_context.generator)
     assert space is not None
     if isinstance(space, FiniteSpace):
@@ -131,7 +131,7 @@ def _candidates(objectives: Sequence[Model], outlook: Outlook, ask_context: AskC
     found = [actions, ask_context.observations.X[:, : ask_context.layout.num_actions]]
     for weight in torch.cat([torch.eye(k).to(weights), weights]):
         acq_function: AcquisitionFunction = _Scalarized(objectives, weight, stand_ins)
-        acq_function = allowed(acq_function, outlook, ask_context)
+        acq_function = allowed(acq_function, outlook)
         found.append(maximize(acq_function, space, ask_context, generator))
     distinct: Tensor = torch.unique(torch.cat(found), dim=0)
     return distinct
