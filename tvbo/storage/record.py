@@ -97,44 +97,42 @@ class DatabaseRecord:
             with self.database.transaction(writes=True) as connection:
                 # Nobody else writes from here on, a server's other sessions included.
                 connection.execute(select(run_table.c.id).with_for_update())
-                self._take_in(connection, optimizer)
+                changes = self._take_in(connection, optimizer)
+                self._changes = None
                 yield
-                changes = (self._changes or 0) + len(events)
                 if events:
-                    self._write(connection, optimizer, events, changed_at)
+                    self._write(connection, optimizer, events, changes, changed_at)
+                changes += len(events)
         except StorageUnavailableError:
-            self._changes = None
             # The server may have gone away after the commit.
             if not self._is_committed(changes, changed_at):
                 raise
-        except BaseException:
-            self._changes = None
-            raise
         self._changes = changes
 
     def close(self) -> None:
         """Refuse further changes."""
         self._is_closed = True
 
-    def _take_in(self, connection: Connection, optimizer: Optimizer) -> None:
-        """Restore the optimizer from the rows if these are not as it knows them."""
-        changes = connection.execute(select(run_table.c.changes)).scalar_one()
+    def _take_in(self, connection: Connection, optimizer: Optimizer) -> int:
+        """Restore the optimizer if the rows are not as it knows them; return their changes."""
+        changes: int = connection.execute(select(run_table.c.changes)).scalar_one()
         if changes != self._changes:
             rows = read_rows(connection, self.database.name)
             restore(rows, optimizer, self._blank)
             self._changes, self._state = changes, json.dumps(rows.run["state"])
+        return changes
 
     def _write(
         self,
         connection: Connection,
         optimizer: Optimizer,
         events: Sequence[Event],
+        changes: int,
         changed_at: float,
     ) -> None:
-        assert self._changes is not None
         who = f"{_user()} on {platform.node()}, process {os.getpid()}"
         opened, ended = [], []
-        for number, event in enumerate(events, start=self._changes + 1):
+        for number, event in enumerate(events, start=changes + 1):
             if (trial := event.trial) is None:
                 continue
             if (state := ENDINGS.get(event.kind)) is None:
@@ -149,7 +147,7 @@ class DatabaseRecord:
         if ended:
             is_its = trial_table.c.id == bindparam("number")
             connection.execute(update(trial_table).where(is_its), ended)
-        changed: dict[str, Any] = {"changes": self._changes + len(events), "changed_by": who}
+        changed: dict[str, Any] = {"changes": changes + len(events), "changed_by": who}
         changed |= {"changed_at": changed_at}
         if (state := json.dumps(optimizer.state_dict())) != self._state:
             changed["state"] = self._state = state
