@@ -58,7 +58,7 @@ def demo(
     )
     choices = unit_grid(points)
     fits: list[DriftFit] = []
-    races: list[dict[str, History]] = []
+    races: dict[str, list[History]] = {}
     with working("running") as on_step:
         for i in range(replicates):
             place = f"replicate {i + 1} of {replicates}"
@@ -67,21 +67,19 @@ def demo(
             generator = Generator().manual_seed(seed + i + ACTION_SEEDS)
             on_step(f"{place}, learning ε")
             fits.append(fit_log(problem, choices, generator))
-            races.append({})
             times = range(LOG_TIMES + 1, LOG_TIMES + rounds + 1)
             for name, optimizer in make_optimizers(choices, fits[i], generator).items():
                 on_step(f"{place}, {name}")
-                races[i][name] = run(
-                    problem, optimizer, horizon=rounds, times=times, progress=False
-                )
+                history = run(problem, optimizer, horizon=rounds, times=times, progress=False)
+                races.setdefault(name, []).append(history)
     table = pd.concat(
         history.to_frame().assign(algorithm=name, replicate=i)
-        for i, race in enumerate(races)
-        for name, history in race.items()
+        for name, race in races.items()
+        for i, history in enumerate(race)
     )
     print_results(fits, table)
-    regret = {name: torch.stack([race[name].regret for race in races]) for name in races[0]}
-    figure = plot_tracking(problem, {name: races[0][name] for name in SHOWN}, regret)
+    regret = {name: torch.stack([each.regret for each in race]) for name, race in races.items()}
+    figure = plot_tracking(problem, {name: races[name][0] for name in SHOWN}, regret)
     figure.suptitle(
         "The optimum (star, with its path) goes round a circle: who follows it?", weight="bold"
     )

@@ -158,10 +158,7 @@ def front(
     if as_json:
         typer.echo(json.dumps(found))
         return
-    rows = []
-    for each in found["front"]:
-        named = each.pop("parameters") | each.pop("context", {})
-        rows.append(named | each)
+    rows = [each.pop("parameters") | each.pop("context", {}) | each for each in found["front"]]
     print_rows("The best compromises", rows)
 
 

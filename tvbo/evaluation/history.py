@@ -7,20 +7,19 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from tvbo.optimizers import Optimizer, Trial
+from tvbo.recorded_trial import State
 from tvbo.spaces import InputLayout
 from tvbo.spaces.observations import Observations
 from tvbo.values import copies_tensors
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Status = Literal["open", "told", "failed", "expired", "skipped"]
 
 
 @copies_tensors("context")
@@ -50,7 +49,7 @@ class Round:
 
     trial: Trial
     context: Tensor | None = None
-    status: Status = "open"
+    status: State = "open"
     reward: float = math.nan
     variance: float | None = None
     reason: str = ""
@@ -131,7 +130,7 @@ class History:
             self.rounds.append(opened)
             self.counts["open"] += 1
 
-    def end(self, trial: Trial, status: Status, seconds: float = 0.0, **outcome: Any) -> None:
+    def end(self, trial: Trial, status: State, seconds: float = 0.0, **outcome: Any) -> None:
         """Record how an open trial ended, or that it was left open, and after what time.
 
         Args:

@@ -371,9 +371,9 @@ class _Run:
                     if self._num_wanted == 0:
                         self._workers.wait()
                     with uninterrupted():
+                        self._submit_waiting()
                         for evaluation in self._workers.completed():
                             self._finish(evaluation)
-                        self._submit_waiting()
                     self._show()
                     wanted = self._num_wanted
                     for _ in range(wanted if self._num_ahead else min(1, wanted)):

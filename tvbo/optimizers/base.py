@@ -355,13 +355,12 @@ class Optimizer(ABC):
             The action and the prediction; None if none was prepared.
         """
         prepared, self._prepared = self._prepared, None
-        if prepared is None:
-            return None, None
-        (first, last, moment), ahead, chosen = prepared
-        if not first <= t <= last or moment != self._moment(context):
-            return None, None
-        vars(self).update(ahead.__getstate__())
-        return chosen
+        if prepared is not None:
+            (first, last, moment), ahead, chosen = prepared
+            if first <= t <= last and moment == self._moment(context):
+                vars(self).update(ahead.__getstate__())
+                return chosen
+        return None, None
 
     def attach(self, X: Tensor | Named, t: Time, context: Context | None = None) -> Trial:
         """Open a trial with an action of the caller's choice, such as a row of a log.
