@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from functools import partial
-from importlib import import_module
+from pkgutil import resolve_name
 from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -331,15 +332,10 @@ def option_from_data(data: Any) -> Any:
 
 def _class_of(name: str) -> type:
     """Return a class of the libraries by module and name."""
-    module, _, names = name.partition(":")
-    found: Any = None
+    module, found = name.partition(":")[0], None
     if f"{module}.".startswith(tuple(f"{each}." for each in LIBRARIES)):
-        try:
-            found = import_module(module)
-            for each in names.split("."):
-                found = getattr(found, each)
-        except (ImportError, AttributeError):
-            found = None
+        with suppress(ImportError, AttributeError, ValueError):
+            found = resolve_name(name)
     if not isinstance(found, type) or found.__module__ != module:
         raise SerializationError(f"Expected a class of {', '.join(LIBRARIES)}. Got {name!r:.200}.")
     return found

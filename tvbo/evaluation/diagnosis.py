@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import betaincinv, gammaincinv, ndtr, ndtri
+from scipy.special import betaincinv, chdtri, ndtr, ndtri
 
 from tvbo.models.at_bounds import EXPECTED, AtBound
 from tvbo.optimizers import Optimizer
@@ -103,10 +103,7 @@ def calibration_of(trials: pd.DataFrame) -> Calibration:
     low = float(betaincinv(coverage * n, n - coverage * n + 1, tail)) if coverage > 0 else 0.0
     high = float(betaincinv(coverage * n + 1, n - coverage * n, 1 - tail)) if coverage < 1 else 1.0
     degrees = max(1, n)
-    least, most = (
-        math.sqrt(2 * float(gammaincinv(degrees / 2, p)) / degrees)
-        for p in (RARE / 2, 1 - RARE / 2)
-    )
+    least, most = np.sqrt(chdtri(degrees, [1 - RARE / 2, RARE / 2]) / degrees).tolist()
     centered = (independent - independent.mean()).to_numpy()
     correlation = math.nan
     if n > 2 and centered.any():
