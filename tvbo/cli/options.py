@@ -14,7 +14,6 @@ from tvbo.cli.app import without_password
 from tvbo.cli.space_file import SpaceError, optimizer_of, read_text
 from tvbo.optimizers import Optimizer
 from tvbo.service.calls import number
-from tvbo.spaces import Parameters
 from tvbo.spaces.search_space import SearchSpace
 from tvbo.storage import StorageError
 
@@ -65,9 +64,11 @@ def values_of(space: SearchSpace | None, given: Sequence[str], form: str) -> dic
     """Return the values of an action or a context, NAME=VALUE for each; numbers without names."""
     parameters = None if space is None else space.parameters
     texts = read_named(given, [] if parameters is None else parameters.names, form)
-    if parameters is not None:
-        return read_values(parameters, texts)
-    return {name: number(name, text) for name, text in texts.items()}
+    if parameters is None:
+        return {name: number(name, text) for name, text in texts.items()}
+    parts = {part.name: part for part in parameters.parts}
+    # What is none is left for the parameters to refuse.
+    return {name: parts[name].read(text) if name in parts else text for name, text in texts.items()}
 
 
 def read_named(given: Sequence[str], declared: Sequence[str], form: str) -> dict[str, str]:
@@ -83,9 +84,3 @@ def read_named(given: Sequence[str], declared: Sequence[str], form: str) -> dict
             raise InputDataError(f"Expected {form}, each name once. Got {each!r}.")
         values[name] = text
     return values
-
-
-def read_values(parameters: Parameters, texts: dict[str, str]) -> dict[str, Any]:
-    """Return values of texts by name; what is none is left for the parameters to refuse."""
-    parts = {part.name: part for part in parameters.parts}
-    return {name: parts[name].read(text) if name in parts else text for name, text in texts.items()}

@@ -7,8 +7,8 @@ import json
 import os
 import platform
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from copy import deepcopy
 from importlib.metadata import version
 from pathlib import Path
@@ -198,12 +198,13 @@ def create(optimizer: Optimizer, url: str | Path) -> DatabaseRecord:
         "begun_at": time.time(),
     }
     database = Database(url)
-    if database.path is None:
-        _fill(database, run)
-    else:
-        with appearing(database.path) as new:
-            new.touch(exist_ok=False)
-            _fill(Database(new), run)
+    path = database.path
+    with nullcontext(url) if path is None else appearing(path) as target:
+        if path is not None:
+            Path(target).touch(exist_ok=False)
+        with Database(target).transaction(writes=True) as connection:
+            make_tables(connection, database.name)
+            connection.execute(insert(run_table), [run])
     return DatabaseRecord(database, deepcopy(optimizer), 0, state)
 
 
@@ -339,13 +340,6 @@ def _row_of(trial: Trial, event: Event) -> dict[str, Any]:
         "dropped": event.dropped if any(event.dropped) else [],
         "predicted": event.predicted,
     }
-
-
-def _fill(database: Database, run: Mapping[str, Any]) -> None:
-    """Make the tables of a run, and write its first row."""
-    with database.transaction(writes=True) as connection:
-        make_tables(connection, database.name)
-        connection.execute(insert(run_table), [run])
 
 
 @contextmanager
