@@ -15,7 +15,7 @@ from torch import Tensor
 from experiments.data.peptides import blosum62_features, hamming_distances
 from experiments.data.recorded import data_folder
 from tvbo.logs.reading import TableError
-from tvbo.logs.reading.files import line_of, read_csv
+from tvbo.logs.reading.files import read_csv
 from tvbo.logs.reading.log import numbers_of
 
 AFFINITY_FILE = "mhc/affinity.csv.gz"
@@ -109,10 +109,9 @@ def mhc(molecules: Sequence[str] = MOLECULES, folder: str | Path | None = None) 
     _check_once(affinity, folder / AFFINITY_FILE)
     ic50 = numbers_of(affinity["ic50_nM"], folder / AFFINITY_FILE)
     if (ic50 <= 0).any():
-        line = line_of((ic50 <= 0).idxmax(), folder / AFFINITY_FILE)
         raise TableError(
             f"Expected IC50 > 0 nM in {folder / AFFINITY_FILE}. "
-            f"Got {ic50[ic50 <= 0].iloc[0]:g} in {line}."
+            f"Got {ic50[ic50 <= 0].iloc[0]:g} in line {(ic50 <= 0).idxmax()}."
         )
     reward = torch.tensor(ic50.to_numpy()).clamp(*RANGE).log10().neg() + math.log10(BINDS_BELOW)
     peptide, peptides = pd.factorize(affinity["peptide"], sort=True)
@@ -143,5 +142,5 @@ def _check_once(affinity: pd.DataFrame, path: Path) -> None:
         allele, peptide, _ = affinity.loc[repeated.idxmax()]
         raise TableError(
             f"Expected each peptide once for a molecule in {path}. "
-            f"Got {peptide} twice for {allele}, again in {line_of(repeated.idxmax(), path)}."
+            f"Got {peptide} twice for {allele}, again in line {repeated.idxmax()}."
         )

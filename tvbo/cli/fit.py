@@ -164,11 +164,11 @@ def fit(
         result = fit_log(
             table,
             kernel or "rbf",
-            noise_variance,
-            level,
-            not keep_outliers,
-            temporal,
             executor,
+            noise_variance=noise_variance,
+            level=level,
+            outliers=not keep_outliers,
+            temporal_kernel=temporal,
         )
     whole = result.together if isinstance(result, GroupedDriftFit) else result
     if isinstance(result, GroupedDriftFit):
@@ -248,34 +248,15 @@ def fit_executor(workers: int, dask: str | None) -> AbstractContextManager[Execu
 
 @announced()
 def fit_log(
-    table: LogTable,
-    kernel: KernelName = "rbf",
-    noise_variance: float | None = None,
-    level: float = 0.95,
-    outliers: bool = True,
-    temporal: shared.TemporalName | None = None,
-    executor: Executor | None = None,
+    table: LogTable, kernel: KernelName = "rbf", executor: Executor | None = None, **options: Any
 ) -> DriftFit | GroupedDriftFit:
-    """Fit the drift of a long log, with the options of ``tvbo fit``."""
+    """Fit the drift of a long log, or of each of its groups, with options of ``fit_drift``."""
     # An outlier would make the initial scale too large.
-    Y = clipped(table.Y) if outliers else table.Y
-    options: dict[str, Any] = {
-        "covar_module": scaled_kernel(
-            RBFKernel if kernel == "rbf" else MaternKernel,
-            table.actions,
-            Y,
-            list(table.categories),
-        ),
-        "noise_variance": noise_variance,
-        "time_unit": table.axis.unit,
-        "level": level,
-        "outliers": outliers,
-    }
-    log = (table.train_X, table.Y)
+    Y = clipped(table.Y) if options.get("outliers", True) else table.Y
+    base = RBFKernel if kernel == "rbf" else MaternKernel
+    options["covar_module"] = scaled_kernel(base, table.actions, Y, list(table.categories))
+    options |= {"time_unit": table.axis.unit, "row_numbers": table.lines}
     if table.groups is None:
-        return fit_drift(
-            *log, table.Yvar, row_numbers=table.lines, temporal_kernel=temporal, **options
-        )
-    return fit_drift_by(
-        *log, table.groups, table.Yvar, row_numbers=table.lines, executor=executor, **options
-    )
+        return fit_drift(table.train_X, table.Y, table.Yvar, **options)
+    log = table.train_X, table.Y, table.groups, table.Yvar
+    return fit_drift_by(*log, executor=executor, **options)

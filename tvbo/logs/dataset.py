@@ -93,13 +93,18 @@ class DriftLog:
             raise BotorchTensorDimensionError(
                 f"Expected a number for each of {len(X)} rows. Got {len(numbers)} row_numbers."
             )
+        if segments is not None and (segments.shape != (len(X),) or not segments.isfinite().all()):
+            raise InputDataError(
+                f"Expected a label of its segment for each of {len(X)} observations. Got "
+                f"{tuple(segments.shape)} labels, {int((~segments.isfinite()).sum())} not finite."
+            )
         action_columns, _, time_column = split_columns(X.shape[-1], time_feature)
         log = cls(
             actions=X[:, action_columns],
             times=X[:, time_column],
             Y=Y.squeeze(-1),
             Yvar=None if Yvar is None else Yvar.squeeze(-1),
-            segments=_segment_numbers(segments, len(X)),
+            segments=torch.zeros(len(X)) if segments is None else segments,
             numbers=numbers,
         )
         by_time = torch.argsort(log.times, stable=True)
@@ -221,20 +226,6 @@ def check_varies(Y: Tensor) -> None:
             f"{OUTCOMES[1]:g}; state them in another unit. Got {spread:g}, with outcomes from "
             f"{Y.min().item():g} to {Y.max().item():g}."
         )
-
-
-def _segment_numbers(segments: Tensor | None, n: int) -> Tensor:
-    """Return numbers from 0 for labels, in the order of the labels."""
-    if segments is None:
-        return torch.zeros(n, dtype=torch.long)
-    if segments.shape != (n,) or not torch.isfinite(segments).all():
-        raise InputDataError(
-            f"Expected one finite label of its segment for each of {n} observations. "
-            f"Got segments.shape={tuple(segments.shape)}, "
-            f"{int((~torch.isfinite(segments)).sum())} of them not finite."
-        )
-    numbers: Tensor = torch.unique(segments, return_inverse=True)[1]
-    return numbers
 
 
 def panel_rows(values: Tensor, times: Tensor) -> tuple[Tensor, Tensor]:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from torch import Tensor
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from tvbo.logs.panel_report import PanelFit
+
+Fit = TypeVar("Fit")
 
 FEWEST = 3
 """Fewest rows of a group."""
@@ -116,37 +119,47 @@ def fit_drift_by(
         >>> fit = fit_drift_by(train_X, train_Y, ["lathe", "lathe", ..., "mill"])
         >>> fit.groups["mill"].forgetting_rate, fit.together.forgetting_rate, fit.to_frame()
     """
-    labels = _labels(groups, len(train_X))
-    names = sorted(set(labels))
-    rows = {name: [i for i, label in enumerate(labels) if label == name] for name in names}
-    small = [f"{len(part)} in group '{name}'" for name, part in rows.items() if len(part) < FEWEST]
+    labels = groups.tolist() if isinstance(groups, Tensor) else list(groups)
+    if len(labels) != len(train_X):
+        raise BotorchTensorDimensionError(
+            f"Expected a group for each of {len(train_X)} rows. Got {len(labels)} labels."
+        )
+    for row, label in enumerate(labels):
+        if label is None or label != label:
+            raise InputDataError(f"Expected a group for each row. Got {label} in row {row}.")
+    names, places = np.unique([str(label) for label in labels], return_inverse=True)
+    codes = torch.as_tensor(places)
+    parts = {str(name): codes == code for code, name in enumerate(names)}
+    small = [
+        f"{part.sum()} in group '{name}'" for name, part in parts.items() if part.sum() < FEWEST
+    ]
     if small:
         raise InputDataError(
             f"Expected at least {FEWEST} rows in each group. Got {', '.join(small)}."
         )
-    if len(names) < 2:
+    if len(parts) < 2:
         raise InputDataError(f"Expected at least two groups. Got '{names[0]}' alone.")
-    numbers = range(len(labels)) if row_numbers is None else row_numbers
-    codes = torch.tensor([names.index(label) for label in labels], dtype=torch.float64)
-    own = torch.zeros_like(codes) if segments is None else segments.to(codes)
-    apart = torch.unique(torch.stack([codes, own], dim=-1), dim=0, return_inverse=True)[1]
+    numbers = torch.as_tensor(range(len(labels)) if row_numbers is None else row_numbers)
+    own = torch.zeros(len(codes)) if segments is None else segments
+    apart = torch.unique(torch.stack([codes.double(), own], -1), dim=0, return_inverse=True)[1]
 
-    def job(part: list[int], within: Tensor) -> dict[str, Any]:
-        return {
-            "train_X": train_X[part],
-            "train_Y": train_Y[part],
-            "train_Yvar": None if train_Yvar is None else train_Yvar[part],
-            "segments": within[part],
-            "row_numbers": [numbers[row] for row in part],
-            "progress": False,
+    def job(rows: Tensor, within: Tensor) -> Callable[[], DriftFit]:
+        return partial(
+            fit_drift,
+            train_X[rows],
+            train_Y[rows],
+            None if train_Yvar is None else train_Yvar[rows],
+            segments=within[rows],
+            row_numbers=numbers[rows].tolist(),
+            progress=False,
             **options,
-        }
+        )
 
     # All together first, since that takes longest.
-    jobs = {"all groups": job(list(range(len(labels))), apart)}
-    jobs |= {f"group '{name}'": job(part, own) for name, part in rows.items()}
-    together, *alone = _fit_each(fit_drift, jobs, executor, progress)
-    by_group = dict(zip(names, alone, strict=True))
+    jobs = {"all groups": job(codes >= 0, apart)}
+    jobs |= {f"group '{name}'": job(part, own) for name, part in parts.items()}
+    together, *alone = _fit_each(jobs, "fit_drift_by", executor, progress)
+    by_group = dict(zip(parts, alone, strict=True))
     return GroupedDriftFit(by_group, together, _messages(by_group))
 
 
@@ -173,50 +186,32 @@ def fit_panels(
         >>> fits["north"].optimizer()
     """
     jobs = {
-        f"panel '{name}'": {"values": values, "times": times, **options}
+        f"panel '{name}'": partial(fit_panel, values, times, **options)
         for name, (values, times) in panels.items()
     }
-    return dict(zip(panels, _fit_each(fit_panel, jobs, executor, progress), strict=True))
+    return dict(zip(panels, _fit_each(jobs, "fit_panels", executor, progress), strict=True))
 
 
 def _fit_each(
-    fit: Callable[..., Any],
-    jobs: Mapping[str, Mapping[str, Any]],
-    executor: Executor | None,
-    progress: bool,
-) -> list[Any]:
+    jobs: Mapping[str, Callable[[], Fit]], label: str, executor: Executor | None, progress: bool
+) -> list[Fit]:
     """Return the fit of each job, whose name is in its errors."""
     run = map if executor is None else executor.map
     steps = [f"{count} of {len(jobs)} fits are done" for count in range(len(jobs) + 1)]
-    with patient_steps(steps, fit.__name__, progress) as show:
+    fits: list[Fit] = []
+    with patient_steps(steps, label, progress) as show:
         show(steps[0])
-        results = run(partial(_named_fit, fit), jobs.items())
-        fits = []
-        for step, fitted in zip(steps[1:], results, strict=True):
-            fits.append(fitted)
-            show(step)
+        for fit in run(_named_fit, jobs, jobs.values()):
+            fits.append(fit)
+            show(steps[len(fits)])
     return fits
 
 
-def _named_fit(fit: Callable[..., Any], job: tuple[str, Mapping[str, Any]]) -> Any:
-    name, arguments = job
+def _named_fit(name: str, fit: Callable[[], Fit]) -> Fit:
     try:
-        return fit(**arguments)
+        return fit()
     except InputDataError as error:
         raise InputDataError(f"In {name}: {error}") from error
-
-
-def _labels(groups: Sequence[object] | Tensor, n: int) -> list[str]:
-    """Return one label for each row, as text."""
-    labels = groups.tolist() if isinstance(groups, Tensor) else list(groups)
-    if len(labels) != n:
-        raise BotorchTensorDimensionError(
-            f"Expected a group for each of {n} rows. Got {len(labels)} labels."
-        )
-    for row, label in enumerate(labels):
-        if label is None or label != label:
-            raise InputDataError(f"Expected a group for each row. Got {label} in row {row}.")
-    return [str(label) for label in labels]
 
 
 def _messages(fits: dict[str, DriftFit]) -> list[str]:

@@ -83,37 +83,32 @@ class LogModel:
         Raises:
             NotPSDError: if the covariance is singular to rounding.
         """
-        n = len(log)
         residuals = torch.empty_like(log.Y)
-        core = n if n <= WINDOW else WINDOW - 2 * MARGIN
-        for start in range(0, n, core):
+        core = len(log) if len(log) <= WINDOW else WINDOW - 2 * MARGIN
+        for start in range(0, len(log), core):
             first = max(0, start - MARGIN)
             window = slice(first, start + core + MARGIN)
             found = self._in_window(log.rows(window), kept[window], given[window])
             residuals[start : start + core] = found[start - first :][:core]
         return residuals
 
+    @torch.no_grad()
     def _in_window(self, log: DriftLog, kept: Tensor, given: Tensor) -> Tensor:
-        parameters = torch.tensor([self.rate, self.noise_variance], dtype=torch.float64)
-        with torch.no_grad():
-            covar = covariance_of(log, self.covar_module, *parameters)
-            others = ~kept
-            error = log.Y - self.mean
-            error_given = given - self.mean
-            between = covar[kept][:, others]
-            root, white = whiten(
-                covar[kept][:, kept], torch.cat([error_given[kept, None], between], dim=-1)
-            )
-            precision = torch.cholesky_inverse(root)
-            # An outcome less its prediction by the others is (Σ^-1 r)_i / (Σ^-1)_ii, of variance
-            # 1 / (Σ^-1)_ii.
-            scale = precision.diagonal().sqrt()
-            residuals = torch.empty_like(error)
-            moved = error[kept] - error_given[kept]
-            residuals[kept] = precision @ error_given[kept] / scale + moved * scale
-            predicted = white[:, 1:].mT @ white[:, 0]
-            variance = covar.diagonal()[others] - white[:, 1:].square().sum(dim=0)
-            residuals[others] = (error[others] - predicted) / variance.sqrt()
+        rate, noise_variance = torch.tensor([self.rate, self.noise_variance], dtype=torch.float64)
+        covar = covariance_of(log, self.covar_module, rate, noise_variance)
+        error, error_given = log.Y - self.mean, given - self.mean
+        series = torch.cat([error_given[kept, None], covar[kept][:, ~kept]], dim=-1)
+        root, white = whiten(covar[kept][:, kept], series)
+        precision = torch.cholesky_inverse(root)
+        # An outcome less its prediction by the others is (Σ^-1 r)_i / (Σ^-1)_ii, of variance
+        # 1 / (Σ^-1)_ii.
+        scale = precision.diagonal().sqrt()
+        residuals = torch.empty_like(error)
+        moved = log.Y[kept] - given[kept]
+        residuals[kept] = precision @ error_given[kept] / scale + moved * scale
+        predicted = white[:, 1:].mT @ white[:, 0]
+        variance = covar.diagonal()[~kept] - white[:, 1:].square().sum(dim=0)
+        residuals[~kept] = (error[~kept] - predicted) / variance.sqrt()
         return residuals
 
 

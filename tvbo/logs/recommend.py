@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,8 +117,17 @@ def recommend(
     if not (math.isfinite(t) and t >= last):
         raise InputDataError(f"Expected a time from that of the last row, {last:g}, on. Got {t}.")
     log = log.without(fit.outliers).rows(slice(-MAX_DENSE, None))
-    model = _model_of(fit, log)
-    assert model.mean_module is not None
+    settings, columns = fit.settings(), log.actions.shape[-1]
+    in_time = settings.get("temporal_kernel") or make_temporal_kernel(fit.forgetting_rate)
+    kernel = make_drifting_kernel(
+        settings["covar_module"], in_time, range(columns), columns, Size()
+    )
+    noise, mean_module = settings["noise_variance"] or 0.0, settings["mean_module"]
+    rows = torch.cat([log.actions, log.times.unsqueeze(-1)], dim=-1)
+    Yvar = None if log.Yvar is None else log.Yvar.unsqueeze(-1)
+    model = EnsembleGP(kernel, noise, mean_module=mean_module).condition_on_observations(
+        rows, log.Y.unsqueeze(-1), Yvar
+    )
 
     def moments(X: Tensor, t: float) -> tuple[Tensor, Tensor]:
         rows = torch.cat([X, torch.full_like(X[:, :1], t)], dim=-1)
@@ -147,11 +156,18 @@ def recommend(
             steps[0] = steps[:, list(categories)] = 0.0
             best = best_of((best + steps * (high - low)).clamp(low, high))
     mean, variance = (moment.item() for moment in moments(best.unsqueeze(0), t))
-    noise = (model.noise_variance if log.Yvar is None else log.Yvar.mean()).item()
-    usual = model.mean_module(best.unsqueeze(0)).item()
-    holds_for = _half_of_lead(
-        lambda later: moments(best.unsqueeze(0), t + later)[0].item() - usual, fit.round_length
-    )
+    noise = noise if log.Yvar is None else log.Yvar.mean().item()
+    usual = mean_module(best.unsqueeze(0)).item()
+
+    def excess(later: float) -> float:
+        """Return by how much the lead over the prior mean is then more than half of that now."""
+        return moments(best.unsqueeze(0), t + later)[0].item() - 0.5 * (mean + usual)
+
+    holds_for, high, longest = 0.0, fit.round_length, LONGEST * fit.round_length
+    if mean > usual:
+        while high <= longest and excess(high) > 0:
+            high *= 2
+        holds_for = brentq(excess, 0.0, high, rtol=1e-6) if high <= longest else math.inf
     reach = float(ndtri(0.5 + 0.5 * fit.level)) * math.sqrt(variance + noise)
     return LogRecommendation(
         X=best,
@@ -163,28 +179,3 @@ def recommend(
         level=fit.level,
         time_unit=fit.time_unit,
     )
-
-
-def _model_of(fit: DriftFit, log: DriftLog) -> EnsembleGP:
-    """Return the posterior of a fit given rows of its log."""
-    settings, columns = fit.settings(), log.actions.shape[-1]
-    in_time = settings.get("temporal_kernel") or make_temporal_kernel(fit.forgetting_rate)
-    over_actions, noise = settings["covar_module"], settings["noise_variance"] or 0.0
-    kernel = make_drifting_kernel(over_actions, in_time, range(columns), columns, Size())
-    prior = EnsembleGP(kernel, noise, mean_module=settings["mean_module"])
-    rows = torch.cat([log.actions, log.times.unsqueeze(-1)], dim=-1)
-    Yvar = None if log.Yvar is None else log.Yvar.unsqueeze(-1)
-    return prior.condition_on_observations(rows, log.Y.unsqueeze(-1), Yvar)
-
-
-def _half_of_lead(lead: Callable[[float], float], round_length: float) -> float:
-    """Return the time after which half of a lead over the prior mean is lost."""
-    now, high = lead(0.0), round_length
-    if now <= 0:
-        return 0.0
-    while lead(high) > 0.5 * now:
-        high *= 2
-        if high > LONGEST * round_length:
-            return math.inf
-    end: float = brentq(lambda later: lead(later) - 0.5 * now, 0.0, high, rtol=1e-6)
-    return end

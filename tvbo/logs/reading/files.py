@@ -46,7 +46,7 @@ class CsvOptions(TypedDict, total=False):
 
 
 def read_csv(path: str | Path, **csv: Unpack[CsvOptions]) -> pd.DataFrame:
-    """Read a CSV file with a header and as many cells in each row.
+    """Read a CSV file with a header and as many cells in each row, numbered by lines.
 
     ``attrs["remarks"]`` of the table says how it was read, if not as UTF-8 with commas and points.
 
@@ -104,6 +104,7 @@ def read_csv(path: str | Path, **csv: Unpack[CsvOptions]) -> pd.DataFrame:
         frame[name] = _cleaned(column, decimal)
     if frame.empty:
         raise TableError(f"Expected rows in {path}. Got an empty log.")
+    frame.index = pd.RangeIndex(2, len(frame) + 2, name="line")
     if not given and found != USUAL:
         unusual = {name: value for name, value in found.items() if value != USUAL[name]}
         frame.attrs["remarks"] = [f"the file was read with {_described(unusual)}"]
@@ -180,16 +181,17 @@ def _encoding_of(raw: bytes) -> str:
 
 
 def read_table(path: str | Path, **csv: Unpack[CsvOptions]) -> pd.DataFrame:
-    """Read a Parquet file, known by its ending, or a CSV file; rows are counted from 0.
+    """Read a Parquet file, known by its ending, or a CSV file.
 
-    A named index of a Parquet file, such as one of timestamps, becomes the first column.
+    The index has the name and the numbers by which errors name rows: ``line`` of a CSV file, from
+    2, ``row`` of a Parquet file, from 0. A named index of a Parquet file, such as one of
+    timestamps, becomes the first column.
 
     Raises:
         TableError: if the file is missing, empty or no such file, or pyarrow is not installed.
     """
-    if not _is_parquet(path):
+    if Path(path).suffix.lower() not in PARQUET:
         return read_csv(path, **csv)
-
     if not Path(path).is_file():
         raise TableError(f"Expected a Parquet file. Got {path}, which is no file.")
     for option, given in csv.items():
@@ -206,18 +208,4 @@ def read_table(path: str | Path, **csv: Unpack[CsvOptions]) -> pd.DataFrame:
         raise TableError(f"Expected a Parquet file. Got {path}: {str(error).strip()}.") from error
     if frame.empty:
         raise TableError(f"Expected rows in {path}. Got an empty log.")
-    return frame.reset_index(drop=isinstance(frame.index, pd.RangeIndex))
-
-
-def first_row(path: str | Path) -> int:
-    """Return the number of the first row in messages: line 2 of CSV, row 0 of a Parquet file."""
-    return 0 if _is_parquet(path) else 2
-
-
-def line_of(index: int, path: str | Path) -> str:
-    """Return a row as text: as the line of a CSV file, with the header in line 1, or as a row."""
-    return f"{'row' if _is_parquet(path) else 'line'} {index + first_row(path)}"
-
-
-def _is_parquet(path: str | Path) -> bool:
-    return Path(path).suffix.lower() in PARQUET
+    return frame.reset_index(drop=isinstance(frame.index, pd.RangeIndex)).rename_axis("row")

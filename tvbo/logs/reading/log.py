@@ -14,7 +14,7 @@ import torch
 from pandas.api.types import is_datetime64_any_dtype, is_numeric_dtype
 from torch import Tensor
 
-from tvbo.logs.reading.files import CsvOptions, TableError, first_row, line_of, read_table
+from tvbo.logs.reading.files import CsvOptions, TableError, read_table
 from tvbo.spaces.times import (
     ISO_8601,
     change_of_unit,
@@ -36,19 +36,21 @@ def numbers_of(column: pd.Series, path: str | Path, allow_empty: bool = False) -
     numbers = pd.to_numeric(cells, errors="coerce")
     wrong = np.isinf(numbers) | (numbers.isna() & (column.notna() | (not allow_empty)))
     if wrong.any():
-        index = wrong.idxmax()
-        cell = "an empty cell" if pd.isna(column[index]) else repr(column[index])
         raise TableError(
             f"Expected finite numbers in column '{column.name}' of {path}. "
-            f"Got {cell} in {line_of(index, path)}{_comma_hint(column[index])}."
+            f"Got {_first_cell(column, wrong)}."
         )
     return numbers.astype(float)
 
 
-def _comma_hint(cell: object) -> str:
-    """Return what to try if the comma of a number may be that of its decimals."""
-    is_number = isinstance(cell, str) and re.fullmatch(r"[-+]?\d+,\d+", cell)
-    return "; if its comma is that of decimals, try --decimal ','" if is_number else ""
+def _first_cell(column: pd.Series, wrong: pd.Series) -> str:
+    """Return the first of some cells as text, where it stands, and what to try with its comma."""
+    index = wrong.idxmax()
+    cell = "an empty cell" if pd.isna(column[index]) else repr(column[index])
+    where = f" in {column.index.name} {index}" if column.index.name else ""
+    has_comma = re.fullmatch(r"'[-+]?\d+,\d+'", cell)
+    hint = "; if its comma is that of decimals, try --decimal ','" if has_comma else ""
+    return f"{cell}{where}{hint}"
 
 
 @dataclass(frozen=True)
@@ -192,7 +194,7 @@ def read_log(
         actions=torch.tensor(np.stack(columns, axis=-1)),
         Y=tensor(reward),
         Yvar=tensor(reward_variance) if reward_variance else None,
-        lines=[index + first_row(path) for index in frame.index],
+        lines=frame.index.tolist(),
         categories=categories,
         groups=frame[group].astype(str).tolist() if group else None,
         num_dropped=num_rows - len(frame),
@@ -221,11 +223,9 @@ def _check_labels(column: pd.Series, path: str | Path) -> None:
     units = before + behind
     count = column.nunique()
     if count > FEW and units.value_counts().max() > 0.9 * len(column):
-        index = units.notna().idxmax()
         raise TableError(
-            f"Expected numbers, or labels of categories, in column '{column.name}' of {path}. Got "
-            f"{count} texts that seem to be numbers, the first {column[index]!r} in "
-            f"{line_of(index, path)}{_comma_hint(column[index]) or '; leave out its unit'}."
+            f"Expected numbers without a unit, or labels, in column '{column.name}' of {path}. Got "
+            f"{count} texts that look like numbers, first {_first_cell(column, units.notna())}."
         )
 
 
@@ -242,10 +242,9 @@ def time_column(frame: pd.DataFrame, name: str, path: str | Path) -> pd.Series:
         # are not converted.
         times = from_text(column).dt.tz_convert(None)
     if times.isna().any():
-        index = times.isna().idxmax()
         raise TableError(
             f"Expected timestamps {ISO_8601} or 31.01.2026 12:00, or numbers, in column '{name}' "
-            f"of {path}. Got {str(column[index])!r} in {line_of(index, path)}."
+            f"of {path}. Got {_first_cell(column.astype(str), times.isna())}."
         )
     return times
 
@@ -253,7 +252,8 @@ def time_column(frame: pd.DataFrame, name: str, path: str | Path) -> pd.Series:
 def _check_unit(numbers: pd.Series, path: str | Path) -> None:
     """Raise if times begin to count in a smaller unit."""
     if (change := change_of_unit(numbers.to_numpy())) is not None:
-        values = [f"{numbers.iloc[i]:.15g} in {line_of(numbers.index[i], path)}" for i in change]
+        line = numbers.index
+        values = [f"{numbers.iloc[i]:.15g} in {line.name} {line[i]}" for i in change]
         raise TableError(
             f"Expected times in one unit in column '{numbers.name}' of {path}. Got "
             f"{' and '.join(values)}: from there on they are some thousand times as large, and so "
