@@ -109,15 +109,13 @@ class DriftLog:
         )
         by_time = torch.argsort(log.times, stable=True)
         log = log.rows(by_time[torch.argsort(log.segments[by_time], stable=True)])
-        if len(log) < 3:
-            raise InputDataError(f"Expected at least 3 observations. Got {len(log)}.")
-        check_varies(log.Y)
-        if len(log.gaps) == 0:
-            where = f"all {len(log)} at t={log.times[0].item():g}"
+        if len(log) < 3 or len(log.gaps) == 0:
+            times = "" if len(log.gaps) > 0 else ", each segment at one time"
             raise InputDataError(
-                "Expected observations at two times at least. "
-                f"Got {where if segments is None else 'each segment at one'}."
+                "Expected at least 3 observations, and two times in a segment at least. Got "
+                f"{len(log)}{times}."
             )
+        check_varies(log.Y)
         finest, span = log.gaps.min().item(), log.span
         if FINEST * span > finest:
             raise InputDataError(

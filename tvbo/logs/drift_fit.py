@@ -20,15 +20,7 @@ from tvbo.logs.dataset import DriftLog
 from tvbo.logs.drift_forms import compare_drift
 from tvbo.logs.drift_result import DriftFit, forgetting_rate
 from tvbo.logs.forms import Forms, forms_of
-from tvbo.logs.likelihood import (
-    BLOCK,
-    EARLIER,
-    EXACT_BLOCK,
-    MAX_DENSE,
-    RECENT,
-    BlockLikelihood,
-    LogLikelihood,
-)
+from tvbo.logs.likelihood import BLOCK, GIVEN, is_exact, likelihood_of
 from tvbo.logs.maximize import (
     NOISE,
     OUTLIERS,
@@ -47,13 +39,6 @@ from tvbo.terminal import patient_steps
 from tvbo.values import as_number, check_positive
 
 logger = logging.getLogger("tvbo.logs")
-
-MAX_ACTIONS = 200
-"""Distinct actions up to which a long log has an exact likelihood, block by block."""
-
-BLOCKS_PAY = 2
-"""Blocks are faster than the dense factorization in logs more than this many times as long as the
-sum of block size and distinct actions, as measured; the operations are N (b + n)² and N³."""
 
 FROM_STARTS, OF_WHOLE = 20, 18
 """Evaluations of the likelihood in a fit, for each parameter, as measured: from the starts, on a
@@ -159,10 +144,10 @@ def fit_drift(
     forms: Forms = {} if temporal_kernel is None else forms_of(temporal_kernel)
     log = DriftLog.from_rows(train_X, train_Y, train_Yvar, time_feature, segments, row_numbers)
     messages = []
-    if len(log) > MAX_DENSE and log.num_actions > MAX_ACTIONS:
+    if not is_exact(log):
         messages.append(
             f"The likelihood of {len(log):,} rows over {log.num_actions:,} actions is approximate: "
-            f"each {BLOCK} rows are given some {RECENT + EARLIER} earlier ones, not all."
+            f"each {BLOCK} rows are given some {GIVEN} earlier ones, not all."
         )
     with patient_steps([*STEPS, *forms], "fit_drift", progress) as on_step:
         task = _Fit(covar_module, noise_variance, mean, time_unit, level, num_starts, on_step)
@@ -171,8 +156,8 @@ def fit_drift(
         fit = task.robust(log) if outliers else task.whole(log)[0]
         fit = replace(fit, messages=[*messages, *fit.messages])
         if forms:
-            fixed = noise_variance is not None, mean is not None
-            comparison = compare_drift(log.without(fit.outliers), forms, fit, *fixed, on_step)
+            kept = log.without(fit.outliers)
+            comparison = compare_drift(kept, forms, fit, noise_variance, mean, on_step)
             fit = replace(fit, comparison=comparison)
         return fit
 
@@ -248,19 +233,13 @@ class _Fit:
         profile = Profile(
             maximizer, self.num_starts, self.level, self.on_step, subsample, max(1, lost)
         )
-        best = profile.best
-        rate, sigma2 = profile.rate(best.log_rate), math.exp(best.theta[NOISE])
-        by_noise = []
+        best, by_noise = profile.best, []
         if log.Yvar is None:
-            by_noise.append((sigma2, forgetting_rate(rate)))
-            for factors in (NOISE_FACTORS, [1 / factor for factor in NOISE_FACTORS]):
-                fixed = [sigma2 * factor for factor in factors]
-                rates = profile.rates_at_noise(fixed)
-                by_noise += zip(fixed, map(forgetting_rate, rates), strict=False)
-            by_noise.sort()
+            pairs = profile.rates_by_noise(NOISE_FACTORS)
+            by_noise = [(variance, forgetting_rate(rate)) for variance, rate in pairs]
         # After the other noise variances, which have moved the kernel.
         model = _model(maximizer, best)
-        kernel = model.covar_module
+        kernel, rate = model.covar_module, profile.rate(best.log_rate)
         statistic = max(0.0, 2 * (best.log_likelihood - profile.at_zero.log_likelihood))
         smooth = [k for k in kernel.modules() if isinstance(k, Kernel) and k.has_lengthscale]
         scaled = [k for k in kernel.modules() if isinstance(k, ScaleKernel)]
@@ -274,7 +253,7 @@ class _Fit:
             level=self.level,
             time_unit=self.time_unit,
             half_life=2 * math.log(2) / rate if rate > 0 else math.inf,
-            noise_variance=None if log.Yvar is not None else sigma2,
+            noise_variance=None if log.Yvar is not None else math.exp(best.theta[NOISE]),
             mean=model.mean,
             lengthscales=[x for k in smooth for x in k.lengthscale.detach().flatten().tolist()],
             outputscale=scaled[0].outputscale.item() if scaled else None,
@@ -315,12 +294,10 @@ class _Fit:
         # From a correlation of 1 - 1e-6 over the whole log to one of 1e-7 over its smallest gap.
         rate_bounds = (2e-6 / log.span, 32 / log.gaps.min().item())
 
+        known = self.noise_variance if log.Yvar is None else 1.0
+
         def maximizer_of(part: DriftLog) -> LikelihoodMaximizer:
-            # Block by block where that is faster.
-            n = part.num_actions
-            is_long = n <= MAX_ACTIONS and len(part) > BLOCKS_PAY * (EXACT_BLOCK + n)
-            likelihood = (BlockLikelihood if is_long else LogLikelihood)(part, kernel, self.mean)
-            known = self.noise_variance if log.Yvar is None else 1.0
+            likelihood = likelihood_of(part, kernel, self.mean)
             return LikelihoodMaximizer(likelihood, kernel, known, log.Y.var().item(), rate_bounds)
 
         maximizer = subsample = maximizer_of(log)

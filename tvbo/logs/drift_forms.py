@@ -24,7 +24,7 @@ from tvbo.logs.forms import (
     in_unit_of_time,
 )
 from tvbo.logs.likelihood import MAX_DENSE, LogLikelihood
-from tvbo.logs.maximize import NOISE, RATE, LikelihoodMaximizer, Optimum
+from tvbo.logs.maximize import NOISE, LikelihoodMaximizer, Optimum, at_rate
 from tvbo.logs.parameters import positive
 from tvbo.models.raw import times_factor
 from tvbo.models.time_varying_gp import make_drifting_kernel
@@ -34,8 +34,8 @@ def compare_drift(
     log: DriftLog,
     forms: Forms,
     fit: DriftFit,
-    noise_is_fixed: bool,
-    mean_is_fixed: bool,
+    noise_variance: float | None,
+    mean: float | None,
     on_step: Callable[[str], None],
 ) -> DriftComparison:
     """Compare forms of drift, each learned with the kernel over actions, from a fit of ε.
@@ -49,8 +49,8 @@ def compare_drift(
         log: The observations, of one segment.
         forms: The forms of drift.
         fit: The fit of ε to them.
-        noise_is_fixed: Whether σ² is not learned.
-        mean_is_fixed: Whether the prior mean is not learned.
+        noise_variance: A fixed σ²; None learns it.
+        mean: A fixed prior mean; None learns it.
         on_step: Called with the name of each step.
 
     Raises:
@@ -74,8 +74,7 @@ def compare_drift(
     # itself is zero.
     columns = log.actions.shape[-1]
     log = replace(log, actions=torch.cat([log.actions, log.times.unsqueeze(-1) / step], dim=-1))
-    noise = 1.0 if fit.noise_variance is None else fit.noise_variance
-    fixed_noise = noise if noise_is_fixed or log.Yvar is not None else None
+    fixed_noise = noise_variance if log.Yvar is None else 1.0
 
     def fitted(name: str, part: DriftLog) -> tuple[LikelihoodMaximizer, Optimum]:
         """Return the maximum of a part of the log, or where the search ended."""
@@ -87,12 +86,13 @@ def compare_drift(
         if amplitudes and any(each.raw_outputscale.requires_grad for each in _scales(over_actions)):
             # It follows from the scale over actions.
             amplitudes[0].raw_outputscale.requires_grad_(False)
-        likelihood = LogLikelihood(part, whole, fit.mean if mean_is_fixed else None)
+        likelihood = LogLikelihood(part, whole, mean)
         variance = part.Y.var().item()
         maximizer = LikelihoodMaximizer(likelihood, whole, fixed_noise, variance, (1.0, 1.0))
-        start = maximizer.start.copy()
-        start[[RATE, NOISE]] = -math.inf, math.log(noise)
-        return maximizer, maximizer.explore(start, RATE)
+        start = at_rate(maximizer.start, -math.inf)
+        if fixed_noise is None and fit.noise_variance is not None:
+            start[NOISE] = math.log(fit.noise_variance)
+        return maximizer, maximizer.explore(start)
 
     times = log.instants[:, 1]
     first = log.rows(log.times <= times[math.ceil((1 - LAST_PART) * len(times)) - 1])
@@ -104,15 +104,15 @@ def compare_drift(
         score = None
         if later > 0 and first.can_be_fitted:
             past, of_past = fitted(name, first)
-            sigma2, mean = past.assign(of_past.theta)
+            sigma2, level = past.assign(of_past.theta)
             at = torch.tensor([0.0, sigma2], dtype=torch.float64)
             with torch.no_grad():
                 of_all, of_first = (
-                    LogLikelihood(part, past.covar_module, mean)(*at)[0].item()
+                    LogLikelihood(part, past.covar_module, level)(*at)[0].item()
                     for part in (log, first)
                 )
             score = (of_all - of_first) / later
-        count, value = int(maximizer.free(RATE).sum()), optimum.log_likelihood
+        count, value = int(maximizer.free().sum()), optimum.log_likelihood
         evidence = value - 0.5 * count * math.log(len(log))
         rows.append(PanelCandidate(name, False, count, value, evidence, score))
         fits.append((maximizer, optimum))
@@ -130,7 +130,7 @@ def compare_drift(
         reason += f" {predicted.temporal_kernel} predicts the last part of the log better."
     chosen = rows.index(best)
     maximizer, optimum = fits[chosen]
-    sigma2, mean = maximizer.assign(optimum.theta)
+    sigma2, level = maximizer.assign(optimum.theta)
     over_actions, over_time = maximizer.covar_module.kernels
     kernels = [each for each in over_time.modules() if isinstance(each, TemporalKernel)]
     return DriftComparison(
@@ -146,8 +146,8 @@ def compare_drift(
             for each in _scales(over_time)
         ]
         or [over_actions.base_kernel],
-        noise_variance=fit.noise_variance if fixed_noise is not None else sigma2,
-        mean=mean,
+        noise_variance=sigma2 if log.Yvar is None else None,
+        mean=level,
     )
 
 

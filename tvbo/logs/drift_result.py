@@ -142,10 +142,9 @@ class DriftFit(SavedFit):
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields but the kernel, in types of JSON; an infinite half-life is None."""
-        names = [name for name in self.__dataclass_fields__ if name != "covar_module"]
-        values = {name: to_data(getattr(self, name)) for name in names}
-        if math.isinf(self.half_life):
-            values["half_life"] = None
+        values = {name: to_data(value) for name, value in vars(self).items()}
+        del values["covar_module"]
+        values["half_life"] = None if math.isinf(self.half_life) else self.half_life
         if self.comparison is not None:
             kernels = [describe(kernel) for kernel in self.comparison.temporal_kernels]
             values["comparison"]["temporal_kernels"] = kernels

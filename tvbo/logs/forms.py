@@ -59,14 +59,11 @@ FORMS: Forms = {
 
 def describe(kernel: TemporalKernel) -> dict[str, Any]:
     """Return class and parameters of a temporal kernel, in types of JSON."""
-    names = [name.removeprefix("raw_") for name, _ in kernel.named_parameters()]
     given = [name for name in ("nu", "num_harmonics") if hasattr(kernel, name)]
-    values = {name: getattr(kernel, name).item() for name in names}
-    return {
-        "class": type(kernel).__name__,
-        **{name: getattr(kernel, name) for name in given},
-        **values,
-    }
+    learned = [name.removeprefix("raw_") for name, _ in kernel.named_parameters()]
+    values = {name: getattr(kernel, name) for name in given}
+    values |= {name: getattr(kernel, name).item() for name in learned}
+    return {"class": type(kernel).__name__, **values}
 
 
 def describe_kernel(kernel: TemporalKernel, time_unit: str) -> str:

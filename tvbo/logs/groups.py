@@ -130,15 +130,13 @@ def fit_drift_by(
     names, places = np.unique([str(label) for label in labels], return_inverse=True)
     codes = torch.as_tensor(places)
     parts = {str(name): codes == code for code, name in enumerate(names)}
-    small = [
-        f"{part.sum()} in group '{name}'" for name, part in parts.items() if part.sum() < FEWEST
-    ]
-    if small:
+    counts = {name: int(part.sum()) for name, part in parts.items()}
+    if len(counts) < 2 or min(counts.values()) < FEWEST:
+        small = [f"{count} in '{name}'" for name, count in counts.items() if count < FEWEST]
         raise InputDataError(
-            f"Expected at least {FEWEST} rows in each group. Got {', '.join(small)}."
+            f"Expected at least two groups, of at least {FEWEST} rows each. Got {len(counts)}"
+            f"{''.join(f', {each}' for each in small)}."
         )
-    if len(parts) < 2:
-        raise InputDataError(f"Expected at least two groups. Got '{names[0]}' alone.")
     numbers = torch.as_tensor(range(len(labels)) if row_numbers is None else row_numbers)
     own = torch.zeros(len(codes)) if segments is None else segments
     apart = torch.unique(torch.stack([codes.double(), own], -1), dim=0, return_inverse=True)[1]

@@ -18,9 +18,16 @@ EXACT_BLOCK = 80
 """Rows of a block of an exact likelihood: smaller blocks cost more time between blocks, larger ones
 within."""
 
-BLOCK, RECENT, EARLIER = 200, 50, 50
-"""Rows of a block of a longer log, and rows it is given: those just before, and further ones the
-sparser the older they are, by which long lags are seen."""
+MAX_ACTIONS = 200
+"""Distinct actions up to which a long log has an exact likelihood, block by block."""
+
+BLOCKS_PAY = 2
+"""Blocks are faster than the dense factorization in logs more than this many times as long as the
+sum of block size and distinct actions, as measured; the operations are N (b + n)² and N³."""
+
+BLOCK, GIVEN = 200, 100
+"""Rows of a block of a longer log, and rows it is given: half of them just before, and further ones
+the sparser the older they are, by which long lags are seen."""
 
 
 def windows_of(log: DriftLog, max_dense: int) -> list[tuple[DriftLog, int]]:
@@ -37,8 +44,8 @@ def windows_of(log: DriftLog, max_dense: int) -> list[tuple[DriftLog, int]]:
     for block, is_first in log.blocks(BLOCK):
         first = block.start if is_first else first
         age = block.start - first
-        reach = torch.logspace(0, math.log10(max(age, 1)), EARLIER + RECENT, dtype=torch.float64)
-        ages = torch.cat([torch.arange(1, RECENT + 1), reach.long()]).unique()
+        reach = torch.logspace(0, math.log10(max(age, 1)), GIVEN, dtype=torch.float64)
+        ages = torch.cat([torch.arange(1, GIVEN // 2 + 1), reach.long()]).unique()
         given = block.start - ages[ages <= age].flip(0)
         rows = torch.cat([given, torch.arange(block.start, block.stop)])
         windows.append((log.rows(rows), len(given)))
@@ -182,6 +189,20 @@ class BlockLikelihood:
             white.append(solved[:, n:])
             diagonals.append(root.diagonal())
         return log_density(torch.cat(white), torch.cat(diagonals), self.mean)
+
+
+def is_exact(log: DriftLog) -> bool:
+    """Return whether the likelihood of a log is exact."""
+    return len(log) <= MAX_DENSE or log.num_actions <= MAX_ACTIONS
+
+
+def likelihood_of(
+    log: DriftLog, covar_module: Kernel, mean: float | None
+) -> BlockLikelihood | LogLikelihood:
+    """Return the likelihood of a log, block by block where that is exact and faster."""
+    n = log.num_actions
+    in_blocks = n <= MAX_ACTIONS and len(log) > BLOCKS_PAY * (EXACT_BLOCK + n)
+    return (BlockLikelihood if in_blocks else LogLikelihood)(log, covar_module, mean)
 
 
 def covariance_of(

@@ -355,29 +355,30 @@ class Profile:
             return 0.0
         return math.inf if log_rate == self.at_infinity.log_rate else math.exp(log_rate)
 
-    def rates_at_noise(self, noise_variances: Sequence[float]) -> list[float]:
-        """Return the maximum likelihood rates ρ for fixed noise variances.
+    def rates_by_noise(self, factors: Sequence[float]) -> list[tuple[float, float]]:
+        """Return the maximum likelihood rates for fixed noise variances, pairs ``(σ², ρ)`` by σ².
 
         Args:
-            noise_variances: Values of σ², each close to the previous one. Each fit starts from the
-                one before, the first from the maximum.
-
-        Returns:
-            A rate for each value, up to the first at which the likelihood is not finite.
+            factors: What σ² at the maximum is multiplied with and divided by, from small to large.
+                Each fit starts from the one before, the first from the maximum, up to the first
+                at which the likelihood is not finite.
         """
-        maximizer, theta, rates = self.maximizer, self.best.theta, []
-        model, slope, _ = self._held(NOISE)
-        for noise_variance in noise_variances:
-            # The maximum may be at a limit, outside the bounds.
-            start = at_rate(theta, np.clip(theta[RATE], *maximizer.rate_bounds))
-            start += slope * (math.log(noise_variance) - start[NOISE])
-            start[NOISE] = math.log(noise_variance)
-            found, _ = maximizer.refine(start, NOISE, model=model, max_steps=LIMIT_STEPS)
-            if not math.isfinite(found.log_likelihood):
-                break
-            theta = found.theta
-            rates.append(math.exp(found.log_rate))
-        return rates
+        maximizer, log_noise = self.maximizer, self.best.theta[NOISE]
+        pairs = [(math.exp(log_noise), self.rate(self.best.log_rate))]
+        for sign in (1.0, -1.0):
+            theta = self.best.theta
+            model, slope, _ = self._held(NOISE)
+            for at_noise in log_noise + sign * np.log(factors):
+                # The maximum may be at a limit, outside the bounds.
+                start = at_rate(theta, np.clip(theta[RATE], *maximizer.rate_bounds))
+                start += slope * (at_noise - start[NOISE])
+                start[NOISE] = at_noise
+                found, _ = maximizer.refine(start, NOISE, model=model, max_steps=LIMIT_STEPS)
+                if not math.isfinite(found.log_likelihood):
+                    break
+                theta = found.theta
+                pairs.append((math.exp(at_noise), math.exp(found.log_rate)))
+        return sorted(pairs)
 
     def _held(self, place: int) -> tuple[QuadraticModel | None, Array, float]:
         """Return the model without a parameter, slopes of all others by it, and its curvature."""

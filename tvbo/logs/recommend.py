@@ -159,15 +159,18 @@ def recommend(
     noise = noise if log.Yvar is None else log.Yvar.mean().item()
     usual = mean_module(best.unsqueeze(0)).item()
 
+    halfway: float = 0.5 * (mean + usual)
+
     def excess(later: float) -> float:
         """Return by how much the lead over the prior mean is then more than half of that now."""
-        return moments(best.unsqueeze(0), t + later)[0].item() - 0.5 * (mean + usual)
+        expected: float = moments(best.unsqueeze(0), t + later)[0].item()
+        return expected - halfway
 
-    holds_for, high, longest = 0.0, fit.round_length, LONGEST * fit.round_length
+    holds_for, later, longest = 0.0, fit.round_length, LONGEST * fit.round_length
     if mean > usual:
-        while high <= longest and excess(high) > 0:
-            high *= 2
-        holds_for = brentq(excess, 0.0, high, rtol=1e-6) if high <= longest else math.inf
+        while later <= longest and excess(later) > 0:
+            later *= 2
+        holds_for = brentq(excess, 0.0, later, rtol=1e-6) if later <= longest else math.inf
     reach = float(ndtri(0.5 + 0.5 * fit.level)) * math.sqrt(variance + noise)
     return LogRecommendation(
         X=best,

@@ -8,7 +8,7 @@ import re
 import zlib
 from functools import partial
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 import pandas as pd
 
@@ -58,39 +58,28 @@ def read_csv(path: str | Path, **csv: Unpack[CsvOptions]) -> pd.DataFrame:
         raise TableError(f"Expected a CSV file. Got {path}, which is no file.")
     given = {name: str(value) for name, value in csv.items() if value is not None}
     found = _found_in(path, given.get("encoding", ""))
-    used = found | given
-    sep, decimal = ("\t" if used["sep"] == r"\t" else used["sep"]), used["decimal"]
-    if (len(sep) > 1 and sep != r"\s+") or len(decimal) > 1:
+    used = found | given | ({"sep": "\t"} if given.get("sep") == r"\t" else {})
+    if (len(used["sep"]) > 1 and used["sep"] != r"\s+") or len(used["decimal"]) > 1:
         raise TableError(
             "Expected one character for --sep, or \\t or \\s+, and one for --decimal. "
-            f"Got {sep!r} and {decimal!r}."
+            f"Got {used['sep']!r} and {used['decimal']!r}."
         )
     others = {name: value for name, value in found.items() if value != used[name]}
     hint = f" It seems to have {_described(others)}." if others else ""
-    read = partial(
-        pd.read_csv,
-        path,
-        sep=sep,
-        decimal=decimal,
-        encoding=used["encoding"],
-        skipinitialspace=True,
-    )
+    read: Any = partial(pd.read_csv, path, skipinitialspace=True, **used)
     try:
         # As it is written: the columns of a frame have other names if one occurs twice.
         header = read(header=None, nrows=1, dtype=str, keep_default_na=False).iloc[0].str.strip()
-        if len(header) == 1 and others:
-            raise TableError(f"Expected columns of {path}. Got {header[0]!r} alone.{hint}")
         # Read in one chunk: otherwise a column of numbers and words warns, and has both types.
         frame = read(low_memory=False)
-    except TableError:
-        raise
-    except UnicodeError as error:
-        if "encoding" not in given and used["encoding"] == "utf-8":
+    except (*UNREADABLE, LookupError) as error:
+        is_encoding_known = "encoding" in given or used["encoding"] != "utf-8"
+        if isinstance(error, UnicodeError) and not is_encoding_known:
             # The beginning had no letter by which to tell.
             return read_csv(path, **csv | {"encoding": "latin-1"})
-        raise TableError(f"Expected a CSV file. Got {path}: {error}.{hint}") from error
-    except (*UNREADABLE, LookupError) as error:
         raise TableError(f"Expected a CSV file. Got {path}: {str(error).strip()}.{hint}") from error
+    if len(header) == 1 and others:
+        raise TableError(f"Expected columns of {path}. Got {header[0]!r} alone.{hint}")
     twice = header[header.duplicated() & (header != "")]
     if len(twice):
         raise TableError(f"Expected each column once in {path}. Got '{twice.iloc[0]}' twice.")
@@ -101,7 +90,7 @@ def read_csv(path: str | Path, **csv: Unpack[CsvOptions]) -> pd.DataFrame:
         )
     frame.columns = frame.columns.str.strip()
     for name, column in frame.select_dtypes(exclude="number").items():
-        frame[name] = _cleaned(column, decimal)
+        frame[name] = _cleaned(column, used["decimal"])
     if frame.empty:
         raise TableError(f"Expected rows in {path}. Got an empty log.")
     frame.index = pd.RangeIndex(2, len(frame) + 2, name="line")

@@ -83,9 +83,7 @@ class TimeAxis:
         """
         if self.origin is None:
             return float(numbers_of(pd.Series([text], name=option), "the command").iloc[0])
-        at = from_text(pd.Series([text])).dt.tz_convert(None).iloc[0]
-        if pd.isna(at):
-            raise TableError(f"Expected a timestamp {ISO_8601}, for {option}. Got {text!r}.")
+        at = time_column(pd.DataFrame({option: [text]}), option, "the command").iloc[0]
         return float((at - self.origin) / parse_timedelta("time unit", self.unit))
 
 
