@@ -15,7 +15,7 @@ import typer
 from gpytorch.kernels import MaternKernel, RBFKernel
 
 from tvbo.cli import panel as shared
-from tvbo.cli.app import announced, check_outputs, console, note, print_values, save_files, working
+from tvbo.cli.app import announced, check_outputs, note, print_values, save_files, say, working
 from tvbo.evaluation import dask_executor
 from tvbo.logs import DriftFit, fit_drift, fit_drift_by, fit_panel
 from tvbo.logs.groups import GroupedDriftFit
@@ -183,13 +183,8 @@ def fit(
     if asked is not None:
         advice = recommended(whole, table.train_X, table.Y, table.Yvar, **asked)
         figures["recommendation"] = to_data(advice)
-        axis = table.axis
-        when = f"{advice.t:g}" if axis.origin is None else str(axis.timestamp(advice.t))
-        console.print(
-            f"next, at {when}: {advice.describe(inputs, table.categories)}",
-            highlight=False,
-            soft_wrap=True,
-        )
+        words = advice.describe(inputs, table.categories)
+        say(f"next, at {table.axis.describe(advice.t)}: {words}")
     text = dumps(figures, indent=2, allow_nan=False) + "\n"
     save_files(
         (json, lambda file: file.write_text(text)),

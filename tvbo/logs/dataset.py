@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import pairwise
 
@@ -189,15 +189,11 @@ class DriftLog:
 
     def rows(self, chosen: Tensor | slice) -> DriftLog:
         """Return the observations at some increasing indices, without checking them again."""
-        return DriftLog(
-            self.actions[chosen],
-            self.times[chosen],
-            self.Y[chosen],
-            None if self.Yvar is None else self.Yvar[chosen],
-            # Numbered from 0 again, since a segment may have no chosen observation.
-            torch.unique(self.segments[chosen], return_inverse=True)[1],
-            self.numbers[chosen],
-        )
+        parts = {each.name: getattr(self, each.name) for each in fields(self)}
+        parts = {name: None if part is None else part[chosen] for name, part in parts.items()}
+        # Numbered from 0 again, since a segment may have no chosen observation.
+        parts["segments"] = torch.unique(parts["segments"], return_inverse=True)[1]
+        return DriftLog(**parts)
 
 
 def check_varies(Y: Tensor) -> None:

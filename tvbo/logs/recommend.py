@@ -89,7 +89,6 @@ def recommend(
     context: Mapping[int, float] | None = None,
     categories: Sequence[int] = (),
     row_numbers: Sequence[int] | None = None,
-    seed: int = 0,
 ) -> LogRecommendation:
     """Return the action with the best expected outcome by the newest 1,000 rows of a log.
 
@@ -104,7 +103,6 @@ def recommend(
         context: Values of columns that cannot be chosen, by number; those of the last row, say.
         categories: Columns whose values are numbers of categories.
         row_numbers: Those by which outliers were named; they are left out.
-        seed: Of the actions that are compared.
 
     Raises:
         InputDataError: if the time is before the last row, or as of :func:`fit_drift`.
@@ -138,7 +136,7 @@ def recommend(
         candidates[:, known] = fixed
         return candidates[int(argmax(moments(candidates, t)[0]))]
 
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     of_actions = log.actions.clone()
     of_actions[:, known] = 0.0
     choices = torch.unique(of_actions, dim=0)

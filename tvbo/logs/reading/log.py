@@ -69,11 +69,12 @@ class TimeAxis:
     origin: pd.Timestamp | None
     remarks: Sequence[str]
 
-    def timestamp(self, number: float) -> pd.Timestamp:
-        """Return the timestamp of a number, to the second, where times were timestamps."""
-        assert self.origin is not None
+    def describe(self, number: float) -> str:
+        """Return a number as text: where times were timestamps, as one, to the second."""
+        if self.origin is None:
+            return f"{number:g}"
         at = self.origin + number * parse_timedelta("time unit", self.unit)
-        return pd.Timestamp(at).round("s")
+        return str(pd.Timestamp(at).round("s"))
 
     def number(self, option: str, text: str) -> float:
         """Return a time of an option as a number: a timestamp, or a number where times were these.
