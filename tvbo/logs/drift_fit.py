@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -30,7 +29,6 @@ from tvbo.logs.maximize import (
     LikelihoodMaximizer,
     Optimum,
     Profile,
-    at_rate,
     explore_starts,
 )
 from tvbo.logs.outliers import MAX_REFITS, LogModel, clipped, is_outlier, outlier_messages
@@ -176,18 +174,8 @@ class _Fit:
 
     def prospect(self, log: DriftLog) -> str:
         """Return how many rows there are, and how long their fit may take."""
-
-        def seconds(maximizer: LikelihoodMaximizer) -> float:
-            low, high = maximizer.rate_bounds
-            found = []
-            for share in (0.4, 0.6):
-                begun = time.process_time()
-                maximizer.value(at_rate(maximizer.start, low + share * (high - low)))
-                found.append(time.process_time() - begun)
-            return min(found)
-
         whole, subsample = self._prepared(log)
-        total = OF_WHOLE * seconds(whole) + FROM_STARTS * seconds(subsample)
+        total = OF_WHOLE * whole.seconds() + FROM_STARTS * subsample.seconds()
         total *= int(whole.free().sum())
         return f"fitting {len(log):,} rows: about {max(1.0, total):.0f} s of CPU"
 
