@@ -29,7 +29,6 @@ from tvbo.logs.maximize import (
     LikelihoodMaximizer,
     Optimum,
     Profile,
-    explore_starts,
 )
 from tvbo.logs.outliers import MAX_REFITS, LogModel, clipped, is_outlier, outlier_messages
 from tvbo.logs.parameters import scaled_kernel
@@ -267,10 +266,8 @@ class _Fit:
         """Fit a log from starts alone, or a model of nearly the same, on a subsample if long."""
         self.on_step(OUTLIERS)
         _, subsample = self._prepared(log)
-        if before is None:
-            optima = explore_starts(subsample, self.num_starts)
-        else:
-            optima = [subsample.explore(before.theta, max_steps=START_STEPS)]
+        starts = [before.theta] if before is not None else subsample.starts(self.num_starts)
+        optima = [subsample.explore(start, max_steps=START_STEPS) for start in starts]
         return _model(subsample, max(optima, key=lambda optimum: optimum.log_likelihood))
 
     def _prepared(self, log: DriftLog) -> tuple[LikelihoodMaximizer, LikelihoodMaximizer]:

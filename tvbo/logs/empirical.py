@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from botorch.exceptions.errors import InputDataError
 from torch import Tensor
 
 
-def empirical_covariance(values: Tensor, arms: Sequence[str] | None = None) -> Tensor:
+def empirical_covariance(values: Tensor) -> Tensor:
     r"""Return the second moments of arms about the mean of the panel, each from their common times.
 
     .. math:: K_{ij} = \frac{1}{T_{ij}} \sum_{t \in T_{ij}} (y_{ti} - m)(y_{tj} - m)
@@ -20,7 +18,6 @@ def empirical_covariance(values: Tensor, arms: Sequence[str] | None = None) -> T
 
     Args:
         values: ``... x T x n``, NaN where there is no value.
-        arms: Names of the arms, for errors; None counts from 0.
 
     Returns:
         ``n x n``.
@@ -32,8 +29,7 @@ def empirical_covariance(values: Tensor, arms: Sequence[str] | None = None) -> T
     observed = ~values.isnan()
     counts = observed.to(values).mT @ observed.to(values)
     if (counts == 0).any():
-        pair = (counts == 0).nonzero()[0].tolist()
-        i, j = pair if arms is None else (f"'{arms[k]}'" for k in pair)
+        i, j = (counts == 0).nonzero()[0].tolist()
         raise InputDataError(
             "Expected every two arms to be read at one time at least once, for their covariance. "
             f"Got arms {i} and {j}, which never are."

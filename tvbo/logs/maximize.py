@@ -109,6 +109,11 @@ class LikelihoodMaximizer:
         # Cached, because a maximum is evaluated again for its refinement and its slope.
         self._negative = lru_cache(maxsize=16)(self._evaluate)
 
+    def starts(self, count: int) -> list[Array]:
+        """Return starts spread evenly in log ρ over its bounds."""
+        rates = np.linspace(*self.rate_bounds, count + 2)[1:-1]
+        return [at_rate(self.start, rate) for rate in rates]
+
     def explore(self, start: Array, *held: int, max_steps: int = 500) -> Optimum:
         """Return a local maximum by L-BFGS-B from a start.
 
@@ -316,7 +321,9 @@ class Profile:
         # Quantiles of χ² by its incomplete gamma function; importing scipy.stats takes long.
         drop, drop_at_infinity = (gammaincinv(0.5 * df, level) for df in (1, memory_parameters))
         on_step(STARTS)
-        optima = explore_starts(subsample, num_starts)
+        optima = [
+            subsample.explore(each, max_steps=START_STEPS) for each in subsample.starts(num_starts)
+        ]
 
         def at_limit(log_rate: float) -> Array:
             thetas = [at_rate(each.theta, log_rate) for each in optima]
@@ -441,13 +448,6 @@ class Profile:
             inner, outer = outer, outer + outwards * step
         end: float = brentq(excess, inner, outer, xtol=ROOT_TOLERANCE)
         return end
-
-
-def explore_starts(maximizer: LikelihoodMaximizer, num_starts: int) -> list[Optimum]:
-    """Return rough maxima from starts spread evenly in log ρ over the bounds of the maximizer."""
-    rates = np.linspace(*maximizer.rate_bounds, num_starts + 2)[1:-1]
-    starts = [at_rate(maximizer.start, rate) for rate in rates]
-    return [maximizer.explore(start, max_steps=START_STEPS) for start in starts]
 
 
 def at_rate(theta: Array, log_rate: float) -> Array:

@@ -57,7 +57,7 @@ def read_csv(path: str | Path, **csv: Unpack[CsvOptions]) -> pd.DataFrame:
     if not Path(path).is_file():
         raise TableError(f"Expected a CSV file. Got {path}, which is no file.")
     given = {name: str(value) for name, value in csv.items() if value is not None}
-    found = _found_in(path, given.get("encoding", ""))
+    found = _found_in(path)
     used = found | given | ({"sep": "\t"} if given.get("sep") == r"\t" else {})
     if (len(used["sep"]) > 1 and used["sep"] != r"\s+") or len(used["decimal"]) > 1:
         raise TableError(
@@ -113,12 +113,8 @@ def _cleaned(column: pd.Series, decimal: str) -> pd.Series:
     return plain.where(is_number, cells) if is_number.sum() >= cells.count() / 2 else cells
 
 
-def _found_in(path: str | Path, encoding: str) -> dict[str, str]:
+def _found_in(path: str | Path) -> dict[str, str]:
     """Return the options that the first lines of a file seem to be written with.
-
-    Args:
-        path: The file.
-        encoding: Its encoding, if it is known.
 
     Raises:
         TableError: if it is a workbook.
@@ -131,10 +127,7 @@ def _found_in(path: str | Path, encoding: str) -> dict[str, str]:
     if raw.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0")):
         raise TableError(f"Expected a CSV file. Got {path}, a workbook of Excel: save it as CSV.")
     found = USUAL | {"encoding": _encoding_of(raw)}
-    try:
-        text = raw.decode(encoding or found["encoding"], "replace")
-    except LookupError:
-        text = raw.decode(found["encoding"], "replace")
+    text = raw.decode(found["encoding"], "replace")
     head, row, *_ = [*text.splitlines(), "", ""]
     best = max(",;\t|", key=head.count)
     best = best if best in head else r"\s+"
