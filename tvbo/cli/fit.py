@@ -235,10 +235,10 @@ def fit_executor(workers: int, dask: str | None) -> AbstractContextManager[Execu
         raise TableError(f"Expected --workers or --dask. Got both, {workers} and {dask!r}.")
     if dask is not None:
         return dask_executor(dask)
+    if workers == 1:
+        return nullcontext()
     # Not forked, since a lock of torch could be held.
-    spawn = get_context("spawn")
-    threads = torch.set_num_threads
-    return ProcessPoolExecutor(workers, spawn, threads, (1,)) if workers > 1 else nullcontext()
+    return ProcessPoolExecutor(workers, get_context("spawn"), torch.set_num_threads, (1,))
 
 
 @announced()

@@ -177,8 +177,7 @@ def read_log(
         )
     categories, columns = {}, []
     for place, name in enumerate(inputs):
-        if _is_text(frame[name]):
-            _check_labels(frame[name], path)
+        if _is_category(frame[name], path):
             codes, labels = frame[name].factorize(sort=True)
             categories[place] = labels.tolist()
             columns.append(codes.astype(float))
@@ -200,12 +199,6 @@ def read_log(
     )
 
 
-def _is_text(column: pd.Series) -> bool:
-    """Return whether all cells are text that is no number."""
-    is_text = all(isinstance(cell, str) for cell in column)
-    return is_text and bool(pd.to_numeric(column, errors="coerce").isna().all())
-
-
 NUMBER = (
     r"^[-+]?([^\w\s#+-]*)\s*[-+]?"  # A sign such as $, not that of numbered labels.
     r"\d+(?:[.,]\d{3})*(?:[.,]\d+)?(?:[eE][-+]?\d+)?\s*(\D{0,8})$"
@@ -216,16 +209,23 @@ FEW = 10
 """Number of labels up to which numbers with one unit, such as sizes, are categories."""
 
 
-def _check_labels(column: pd.Series, path: str | Path) -> None:
-    """Raise if nearly all texts are numbers with the same unit, or decimal comma, and not a few."""
+def _is_category(column: pd.Series, path: str | Path) -> bool:
+    """Return whether all cells are text that is no number.
+
+    Raises:
+        TableError: if nearly all are numbers with the same unit, or decimal comma, and not a few.
+    """
+    is_text = all(isinstance(cell, str) for cell in column)
+    if not is_text or pd.to_numeric(column, errors="coerce").notna().any():
+        return False
     before, behind = (part for _, part in column.str.extract(NUMBER).items())
-    units = before + behind
-    count = column.nunique()
+    units, count = before + behind, column.nunique()
     if count > FEW and units.value_counts().max() > 0.9 * len(column):
         raise TableError(
             f"Expected numbers without a unit, or labels, in column '{column.name}' of {path}. Got "
             f"{count} texts that look like numbers, first {_first_cell(column, units.notna())}."
         )
+    return True
 
 
 def time_column(frame: pd.DataFrame, name: str, path: str | Path) -> pd.Series:
@@ -234,7 +234,14 @@ def time_column(frame: pd.DataFrame, name: str, path: str | Path) -> pd.Series:
     if is_numeric_dtype(column):
         numbers = numbers_of(column, path)
         if (times := from_digits(numbers)) is None:
-            _check_unit(numbers, path)
+            if (change := change_of_unit(numbers.to_numpy())) is not None:
+                line = numbers.index
+                cells = [f"{numbers.iloc[i]:.15g} in {line.name} {line[i]}" for i in change]
+                raise TableError(
+                    f"Expected times in one unit in column '{name}' of {path}. Got "
+                    f"{' and '.join(cells)}: from there on they are some thousand times as large, "
+                    "and so are their gaps, as where seconds become milliseconds."
+                )
             return numbers
     else:
         # Converted to UTC, since a log may contain a change of the clocks; times without an offset
@@ -246,18 +253,6 @@ def time_column(frame: pd.DataFrame, name: str, path: str | Path) -> pd.Series:
             f"of {path}. Got {_first_cell(column.astype(str), times.isna())}."
         )
     return times
-
-
-def _check_unit(numbers: pd.Series, path: str | Path) -> None:
-    """Raise if times begin to count in a smaller unit."""
-    if (change := change_of_unit(numbers.to_numpy())) is not None:
-        line = numbers.index
-        values = [f"{numbers.iloc[i]:.15g} in {line.name} {line[i]}" for i in change]
-        raise TableError(
-            f"Expected times in one unit in column '{numbers.name}' of {path}. Got "
-            f"{' and '.join(values)}: from there on they are some thousand times as large, and so "
-            "are their gaps, as where seconds become milliseconds."
-        )
 
 
 def time_axis(times: pd.Series, unit: str | None, remarks: Sequence[str]) -> TimeAxis:
