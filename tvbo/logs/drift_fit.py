@@ -197,11 +197,10 @@ class _Fit:
         for _ in range(MAX_REFITS):
             usual = ~is_outlier(residuals, kept)
             rest = log.rows(usual)
-            if settled := torch.equal(usual, kept):
-                break
             if not rest.can_be_fitted:
                 # If all outcomes but the outliers are equal, say, nothing tells what is usual.
-                kept, settled = torch.ones_like(kept), True
+                usual = kept = torch.ones_like(kept)
+            if settled := torch.equal(usual, kept):
                 break
             kept, model = usual, self.rough(rest, model)
             residuals = model.residuals(log, kept, log.Y)
