@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -50,33 +51,212 @@ LEAST_KEPT = 0.1
 """Smallest share of an estimate that a prior leaves."""
 
 
+class Parameters:
+    """A part of the vector that is searched, and the quantity that it stands for.
+
+    Args:
+        bounds: ``k x 2``; a whole number ``k`` for none.
+
+    Attributes:
+        bounds: ``k x 2``.
+    """
+
+    def __init__(self, bounds: Array | int):
+        none = np.array([-math.inf, math.inf])
+        self.bounds: Array = np.tile(none, (bounds, 1)) if isinstance(bounds, int) else bounds
+
+    def value(self, x: Tensor) -> Any:
+        """Return the quantity: here the shares of ``k + 1`` components, in all of one."""
+        return pad(x, (1, 0)).softmax(0)
+
+    def log_prior(self, x: Tensor) -> Tensor:
+        """Return the log density of the prior up to a constant."""
+        return x.new_zeros(())
+
+
+class Logarithms(Parameters):
+    """Positive numbers by their logarithms, of noise variances with :data:`NOISE_SHIFT`.
+
+    Args:
+        bounds: ``k x 2``.
+        shift: ``k``, what is added before the logarithm is taken.
+    """
+
+    def __init__(self, bounds: Array, shift: Array | float = 0.0):
+        super().__init__(bounds)
+        self.shift = torch.as_tensor(shift)
+
+    def value(self, x: Tensor) -> Tensor:
+        """Return the numbers, ``k``."""
+        return x.exp() - self.shift
+
+
+def noise_logarithms(variances: Array) -> Logarithms:
+    """Return the parameters of noise variances of values with some variances, ``k``."""
+    shift = NOISE_SHIFT * variances
+    return Logarithms(np.log(np.multiply.outer(variances, NOISE_RANGE) + shift[:, None]), shift)
+
+
+class CovarianceFactor(Parameters):
+    """A covariance matrix over arms by the logarithm of the diagonal, and the rest, of a factor.
+
+    Args:
+        start: The covariance, ``n x n``, at which all parameters are zero.
+        weight: Weight of the prior, in steps of time: of an inverse Wishart distribution about a
+            multiple of ``target``, which is maximized over.
+        target: ``n``, diagonal of the target.
+    """
+
+    def __init__(self, start: Array, weight: float, target: Array):
+        self.root = torch.as_tensor(np.linalg.cholesky(start))
+        self.weight, self.target = weight, torch.as_tensor(target)
+        self.lower = tuple(torch.tril_indices(*start.shape))
+        self.is_diagonal = self.lower[0] == self.lower[1]
+        super().__init__(len(self.is_diagonal))
+
+    def factor(self, x: Tensor) -> Tensor:
+        """Return the factor, ``n x n``."""
+        entries = torch.where(self.is_diagonal, x.exp(), x)
+        factor: Tensor = self.root @ torch.zeros_like(self.root).index_put(self.lower, entries)
+        return factor
+
+    def value(self, x: Tensor) -> Tensor:
+        """Return the covariance, ``n x n``."""
+        factor = self.factor(x)
+        return factor @ factor.mT
+
+    def log_prior(self, x: Tensor) -> Tensor:
+        r"""Return :math:`-\frac{\nu}{2} (\log |K| + n \log \mathrm{tr} D K^{-1})`."""
+        factor = self.factor(x)
+        n = len(factor)
+        inverse = torch.linalg.solve_triangular(factor, torch.eye(n).to(factor), upper=False)
+        trace = (inverse.square() @ self.target).sum()
+        log_determinant = 2 * factor.diagonal().log().sum()
+        # Zero at a multiple of the target, its largest value.
+        best = self.target.log().sum() + n * math.log(n)
+        density: Tensor = -0.5 * self.weight * (log_determinant + n * trace.log() - best)
+        return density
+
+
+class Autoregression(Parameters):
+    """A transition matrix less its centre, in units of a scale, about zero.
+
+    Args:
+        center: ``n x n``.
+        scale: ``n x n``.
+        weight: Precision of the prior, the same of all parameters.
+    """
+
+    def __init__(self, center: Array, scale: Array, weight: float):
+        super().__init__(center.size)
+        self.center, self.scale = torch.as_tensor(center), torch.as_tensor(scale)
+        self.weight = weight
+
+    def value(self, x: Tensor) -> Tensor:
+        """Return the transition, ``n x n``."""
+        return self.center + x.reshape(self.center.shape) * self.scale
+
+    def log_prior(self, x: Tensor) -> Tensor:
+        """Return that of a Gaussian."""
+        return -0.5 * self.weight * x.square().sum()
+
+
+class KernelLogarithms(torch.nn.Module, Parameters):
+    """The logarithms of the learned parameters of a temporal kernel: of ε that of ρ.
+
+    Rates are from a correlation of 0.6 over the longest segment to 1e-7 over a gap, lengthscales
+    and periods of at most that segment. What is slower cannot be told from a random walk.
+
+    Args:
+        kernel: The kernel, which is changed.
+        cells: The panel.
+
+    Attributes:
+        start: The present logarithms.
+    """
+
+    def __init__(self, kernel: TemporalKernel, cells: Cells):
+        super().__init__()
+        self.kernel, self.lags = kernel, torch.as_tensor(cells.lags)
+        learned = [name for name, raw in kernel.named_parameters() if raw.requires_grad]
+        self.names = [name.removeprefix("raw_") for name in learned]
+        self.start = np.array([_to_log(name, getattr(kernel, name)) for name in self.names])
+        self.bounds = np.zeros((len(self.names), 2))
+        for place, name in enumerate(self.names):
+            low, high = (1 / cells.span, 32.0) if name == "forgetting_rate" else (0.1, cells.span)
+            constraint = getattr(kernel, f"raw_{name}_constraint")
+            ends = constraint.lower_bound.double(), constraint.upper_bound.double()
+            least, most = (_to_log(name, end) for end in ends)
+            self.bounds[place] = max(math.log(low), least), min(math.log(high), most)
+
+    def forward(self) -> InTime:
+        """Return transitions over the lags, stationary covariance and observation."""
+        kernel = self.kernel
+        return kernel.transition(self.lags), kernel.stationary_covariance(), kernel.observation
+
+    def value(self, x: Tensor) -> InTime:
+        """Return what :meth:`forward` does, differentiable in the logarithms."""
+        raw = {}
+        for name, log in zip(self.names, x, strict=True):
+            constraint = getattr(self.kernel, f"raw_{name}_constraint")
+            value = constraint.inverse_transform(_from_log(name, log))
+            raw[f"kernel.raw_{name}"] = value.expand(getattr(self.kernel, f"raw_{name}").shape)
+        found: InTime = functional_call(self, raw, ())
+        return found
+
+    def kernel_at(self, x: Tensor, gap: float) -> TemporalKernel:
+        """Return a kernel with these parameters, for times in units of which a gap is so long."""
+        for name, log in zip(self.names, x, strict=True):
+            setattr(self.kernel, name, _from_log(name, log))
+        kernel: TemporalKernel = in_unit_of_time(self.kernel, 1 / gap).requires_grad_(False)
+        return kernel
+
+
+def _from_log(name: str, log: Tensor) -> Tensor:
+    """Return a parameter by the logarithm that is searched."""
+    return -torch.expm1(-log.exp()) if name == "forgetting_rate" else log.exp()
+
+
+def _to_log(name: str, value: Tensor) -> float:
+    """Return the logarithm that is searched; infinite at the ends of its range."""
+    return (-torch.log1p(-value) if name == "forgetting_rate" else value).log().item()
+
+
 class Form(ABC):
-    """A form of drift: a vector of parameters without bounds or with, and the model they give.
+    """A form of drift: a vector of parameters, and the model they give.
 
     Args:
         cells: The panel.
-        variances: ``k``, of the values whose noise variances are among the parameters.
+        start: Parameters from which a search starts.
+        parts: What stands in the vector, in its order.
     """
 
     name: str
-    start: Array
     num_counted: int
     """Number of parameters that BIC counts: of those without a prior."""
     integrates_means: bool = True
     """Whether the likelihood is the restricted one."""
 
-    def __init__(self, cells: Cells, variances: Array):
-        self.lags, self.gaps, self.span = torch.as_tensor(cells.lags), cells.gaps, cells.span
-        self.variances, self.shift = variances, torch.as_tensor(NOISE_SHIFT * variances)
+    def __init__(self, cells: Cells, start: Array, *parts: Parameters):
+        self.lags, self.gaps = torch.as_tensor(cells.lags), cells.gaps
+        self.start, self.parts = start, parts
 
-    def noise_bounds(self) -> Array:
-        """Return bounds of the parameters of noise variances, which are logarithms with a shift."""
-        ends = np.multiply.outer(self.variances, NOISE_RANGE) + self.shift.numpy()[:, None]
-        return np.asarray(np.log(ends), np.float64)
-
-    @abstractmethod
     def bounds(self) -> Array:
         """Return bounds of the parameters, ``p x 2``."""
+        return np.concatenate([part.bounds for part in self.parts])
+
+    def split(self, theta: Array | Tensor) -> list[tuple[Any, Tensor]]:
+        """Return each part with its parameters."""
+        pieces = torch.as_tensor(theta).split([len(part.bounds) for part in self.parts])
+        return [*zip(self.parts, pieces, strict=True)]
+
+    def values(self, theta: Array | Tensor) -> list[Any]:
+        """Return the quantity of each part."""
+        return [part.value(x) for part, x in self.split(theta)]
+
+    def log_prior(self, theta: Tensor) -> Tensor:
+        """Return the log density of the prior up to a constant."""
+        return torch.stack([part.log_prior(x) for part, x in self.split(theta)]).sum()
 
     @abstractmethod
     def in_state_space(self, theta: Tensor, values: Tensor) -> tuple[StateSpace, Tensor]:
@@ -85,10 +265,6 @@ class Form(ABC):
     @abstractmethod
     def dynamics(self, theta: Array | Tensor, units: Units = SAME) -> Dynamics:
         """Return the model in the user's units, or in those of the panel."""
-
-    def log_prior(self, theta: Tensor) -> Tensor:
-        """Return the log density of the prior up to a constant."""
-        return theta.new_zeros(())
 
     @abstractmethod
     def apart(self, theta: Tensor) -> tuple[Tensor, StateSpace]:
@@ -137,8 +313,6 @@ class Form(ABC):
 class IndependentForm(Form):
     """Exponential decay of each arm by itself: a rate, a variance and a noise variance for each.
 
-    The parameters are their logarithms, ``3 n``, of the noise with :data:`NOISE_SHIFT`.
-
     Args:
         cells: The panel.
         start: Parameters from which a search starts; None are the best of a grid.
@@ -147,18 +321,15 @@ class IndependentForm(Form):
     name = "independent"
 
     def __init__(self, cells: Cells, start: Array | None = None):
-        super().__init__(cells, cells.deviations**2)
-        self.num_counted = 3 * len(self.variances)
+        of_arms = cells.deviations**2
+        noise = noise_logarithms(of_arms)
         if start is None:
-            rates, variances, noise = scan_arms(cells)
-            start = np.log(np.concatenate([rates, variances, noise + self.shift.numpy()]))
-        self.start = start
-
-    def bounds(self) -> Array:
-        """Return bounds, of rates as in :class:`CommonForm`."""
-        rates = np.log([1 / self.span, 32.0]) + np.zeros((len(self.variances), 1))
-        variances = np.log(self.variances)[:, None] + [-14.0, 9.0]
-        return np.concatenate([rates, variances, self.noise_bounds()])
+            rates, variances, least = scan_arms(cells)
+            start = np.log(np.concatenate([rates, variances, least + noise.shift.numpy()]))
+        of_rates = np.tile(np.log([1 / cells.span, 32.0]), (len(of_arms), 1))
+        of_variances = np.log(of_arms)[:, None] + [-14.0, 9.0]
+        super().__init__(cells, start, Logarithms(of_rates), Logarithms(of_variances), noise)
+        self.num_counted = len(start)
 
     def in_state_space(self, theta: Tensor, values: Tensor) -> tuple[StateSpace, Tensor]:
         """Return ``n`` models with one state."""
@@ -171,54 +342,8 @@ class IndependentForm(Form):
 
     def dynamics(self, theta: Array | Tensor, units: Units = SAME) -> IndependentDynamics:
         """Return the decay of each arm."""
-        rates, variances, noise = torch.as_tensor(theta).exp().reshape(3, -1)
-        noise, scale = noise - self.shift, units.value**2
+        (rates, variances, noise), scale = self.values(theta), units.value**2
         return IndependentDynamics(noise * scale, rates / units.time, variances * scale)
-
-
-class CovarianceFactor:
-    """A covariance matrix over arms by the logarithm of the diagonal, and the rest, of a factor.
-
-    Args:
-        start: The covariance, ``n x n``, at which all parameters are zero.
-        weight: Weight of the prior, in steps of time: of an inverse Wishart distribution about a
-            multiple of ``target``, which is maximized over.
-        target: ``n``, diagonal of the target.
-    """
-
-    def __init__(self, start: Array, weight: float, target: Array):
-        self.root = torch.as_tensor(np.linalg.cholesky(start))
-        self.weight, self.target = weight, torch.as_tensor(target)
-        self.lower = tuple(torch.tril_indices(*start.shape))
-        self.is_diagonal = self.lower[0] == self.lower[1]
-
-    @property
-    def num_parameters(self) -> int:
-        """Number of parameters."""
-        return len(self.is_diagonal)
-
-    def factor(self, parameters: Tensor) -> Tensor:
-        """Return the factor, ``n x n``."""
-        entries = torch.where(self.is_diagonal, parameters.exp(), parameters)
-        factor: Tensor = self.root @ torch.zeros_like(self.root).index_put(self.lower, entries)
-        return factor
-
-    def covariance(self, parameters: Tensor) -> Tensor:
-        """Return the covariance, ``n x n``."""
-        factor = self.factor(parameters)
-        return factor @ factor.mT
-
-    def log_prior(self, parameters: Tensor) -> Tensor:
-        r"""Return :math:`-\frac{\nu}{2} (\log |K| + n \log \mathrm{tr} D K^{-1})`."""
-        factor = self.factor(parameters)
-        n = len(factor)
-        inverse = torch.linalg.solve_triangular(factor, torch.eye(n).to(factor), upper=False)
-        trace = (inverse.square() @ self.target).sum()
-        log_determinant = 2 * factor.diagonal().log().sum()
-        # Zero at a multiple of the target, its largest value.
-        best = self.target.log().sum() + n * math.log(n)
-        density: Tensor = -0.5 * self.weight * (log_determinant + n * trace.log() - best)
-        return density
 
 
 class CommonForm(Form):
@@ -246,73 +371,49 @@ class CommonForm(Form):
         start: Array | None = None,
     ):
         target = cells.deviations**2
-        super().__init__(cells, target.mean(keepdims=True))
-        self.name, self.kernels, self.is_full = name, list(kernels), cells.is_full
+        self.name, self.is_full = name, cells.is_full
+        self.kernels = [KernelLogarithms(kernel, cells) for kernel in kernels]
         # Modes have derivatives where eigenvalues differ, as they go on to do.
         eigenvalues, modes = np.linalg.eigh(covariance)
         apart = eigenvalues * (1 + APART * np.arange(len(modes)))
         self.covariance = CovarianceFactor((modes * apart) @ modes.T, weight, target)
-        logs = [_logs(kernel) for kernel in self.kernels]
-        self.num_logs = [*map(len, logs)]
-        shares = np.zeros(len(self.kernels) - 1)
-        noise = np.log(START_NOISE * self.variances + self.shift.numpy())
-        counted = np.concatenate([*logs, shares, noise])
-        self.num_counted, free = len(counted), np.zeros(self.covariance.num_parameters)
-        self.start = np.append(counted if start is None else start[: len(counted)], free)
+        shares = Parameters(np.tile([-8.0, 8.0], (len(kernels) - 1, 1)))
+        variance = target.mean(keepdims=True)
+        noise = noise_logarithms(variance)
+        of_noise = np.log(START_NOISE * variance + noise.shift.numpy())
+        of_kernels = [kernel.start for kernel in self.kernels]
+        counted = np.concatenate([*of_kernels, np.zeros(len(kernels) - 1), of_noise])
+        self.num_counted, free = len(counted), np.zeros(len(self.covariance.bounds))
+        start = np.append(counted if start is None else start[: len(counted)], free)
+        super().__init__(cells, start, *self.kernels, shares, noise, self.covariance)
 
-    def bounds(self) -> Array:
-        """Return bounds of the parameters of kernels, shares and noise."""
-        kernels = [bound for kernel in self.kernels for bound in _bounds(kernel, self.span)]
-        shares = [(-8.0, 8.0)] * (len(self.kernels) - 1)
-        free = [(-math.inf, math.inf)] * self.covariance.num_parameters
-        return np.array([*kernels, *shares, *self.noise_bounds(), *free])
-
-    def parts(self, theta: Tensor) -> tuple[list[Tensor], Tensor, Tensor, Tensor]:
-        """Return logarithms for each kernel, shares, noise variance, and covariance over arms."""
-        sizes = [*self.num_logs, len(self.kernels) - 1, 1, self.covariance.num_parameters]
-        *logs, ratios, noise, rest = theta.split(sizes)
-        shares = pad(ratios, (1, 0)).softmax(0)
-        return logs, shares, noise.exp() - self.shift, self.covariance.covariance(rest)
-
-    def _in_time(self, logs: list[Tensor], shares: Tensor) -> InTime:
-        """Return the sum of the components."""
-        pairs = zip(self.kernels, logs, strict=True)
-        return added([transition_of(kernel, each, self.lags) for kernel, each in pairs], shares)
+    def _moments(self, theta: Tensor) -> tuple[InTime, Tensor, Tensor]:
+        """Return the sum of the components, noise variances, and covariance over arms."""
+        *components, shares, noise, K = self.values(theta)
+        return added(components, shares), noise.expand(len(K)), K
 
     def in_state_space(self, theta: Tensor, values: Tensor) -> tuple[StateSpace, Tensor]:
         """Return ``n`` models of the modes, or one of all arms where cells are missing."""
         if self.is_full:
             modes, model = self.apart(theta)
             return model, (values @ modes).unsqueeze(-1)
-        logs, shares, noise, K = self.parts(theta)
-        return jointly(self._in_time(logs, shares), K, noise.expand(len(K))), values.unsqueeze(1)
+        in_time, noise, K = self._moments(theta)
+        return jointly(in_time, K, noise), values.unsqueeze(1)
 
     def apart(self, theta: Tensor) -> tuple[Tensor, StateSpace]:
         """Return the modes."""
-        logs, shares, noise, K = self.parts(theta)
+        (A, P, h), noise, K = self._moments(theta)
         variances, modes = torch.linalg.eigh(K)
-        A, P, h = self._in_time(logs, shares)
         fresh, scale = P - A @ P @ A.mT, variances.clamp_min(0.0)[:, None, None]
         transitions = A.unsqueeze(1).expand(-1, len(variances), -1, -1)
-        noise = noise.expand(len(variances), 1)
-        observation = h.unsqueeze(0)
-        return modes, StateSpace(
-            transitions, fresh.unsqueeze(1) * scale, P * scale, observation, noise
-        )
-
-    def covariance_at(self, theta: Array) -> Array:
-        """Return the covariance over arms, of all components together."""
-        return self.parts(torch.as_tensor(theta))[-1].numpy()
+        fresh, observation = fresh.unsqueeze(1) * scale, h.unsqueeze(0)
+        return modes, StateSpace(transitions, fresh, P * scale, observation, noise.unsqueeze(-1))
 
     def dynamics(self, theta: Array | Tensor, units: Units = SAME) -> CommonDynamics:
         """Return kernels, and the covariance of each component."""
-        logs, shares, noise, K = self.parts(torch.as_tensor(theta))
-        for kernel, each in zip(self.kernels, logs, strict=True):
-            for name, log in zip(_names(kernel), each, strict=True):
-                setattr(kernel, name, _from_log(name, log))
-        kernels = [in_unit_of_time(kernel, 1 / units.time) for kernel in self.kernels]
-        kernels = [kernel.requires_grad_(False) for kernel in kernels]
-        scale = units.value**2
+        *_, shares, noise, K = self.values(theta)
+        pairs, scale = self.split(theta)[: len(self.kernels)], units.value**2
+        kernels = [kernel.kernel_at(x, units.time) for kernel, x in pairs]
         return CommonDynamics(noise.expand(len(K)) * scale, kernels, shares, K * scale)
 
     def at_rate(self, theta: Array, log_rate: float) -> Array:
@@ -330,14 +431,10 @@ class CommonForm(Form):
 
     def spread(self, theta: Array, factor: float) -> Array:
         """Return parameters whose first kernel is faster than the others by a factor more."""
-        theta, count = theta.copy(), self.num_logs[0]
-        theta[:count] += 0.5 * math.log(factor)
-        theta[count : sum(self.num_logs)] -= 0.5 * math.log(factor)
+        theta, first, *others = theta.copy(), *(len(kernel.names) for kernel in self.kernels)
+        theta[:first] += 0.5 * math.log(factor)
+        theta[first : first + sum(others)] -= 0.5 * math.log(factor)
         return theta
-
-    def log_prior(self, theta: Tensor) -> Tensor:
-        """Return that of the covariance over arms."""
-        return self.covariance.log_prior(theta[self.num_counted :])
 
 
 class VectorForm(Form):
@@ -360,7 +457,6 @@ class VectorForm(Form):
 
     def __init__(self, cells: Cells, theta: Array):
         self.independent = independent = IndependentForm(cells, theta)
-        super().__init__(cells, independent.variances)
         alone = independent.dynamics(theta)
         rates, variances = alone.rates.numpy(), alone.variances.numpy()
         filtered, outputs = independent.filter(theta, cells.values)
@@ -375,32 +471,22 @@ class VectorForm(Form):
         projected = ((vectors.T @ (X.T @ W)) ** 2).sum(1)[:, None]
         kept = SHRINKAGES / (SHRINKAGES + eigenvalues)
         evidence = 0.5 * W.shape[1] * np.log(kept) + 0.5 * projected * kept / SHRINKAGES
-        self.shrinkage = float(SHRINKAGES[evidence.sum(0).argmax()])
-        self.num_arms = n = len(rates)
-        ridge = np.linalg.solve(X.T @ X + self.shrinkage * np.eye(n), X.T @ W)
+        shrinkage = float(SHRINKAGES[evidence.sum(0).argmax()])
+        ridge = np.linalg.solve(X.T @ X + shrinkage * np.eye(len(rates)), X.T @ W)
         center = np.exp(-0.5 * rates)
         fresh = variances * (1 - center**2)
         deviation = np.sqrt(fresh)
-        self.center, self.initial = torch.as_tensor(np.diag(center)), torch.as_tensor(variances)
-        self.scale = torch.as_tensor(deviation[:, None] / np.sqrt(variances))
+        self.initial, scale = alone.variances, deviation[:, None] / np.sqrt(variances)
         covariance, share = ledoit_wolf(W)
         deviation /= np.sqrt(np.diag(covariance))
-        self.covariance = CovarianceFactor(
+        innovation = CovarianceFactor(
             deviation[:, None] * covariance * deviation, prior_weight(len(W), share), fresh
         )
-        rest = np.zeros(self.covariance.num_parameters)
-        self.start = np.concatenate([ridge.T.ravel(), rest, theta[-n:]])
-
-    def bounds(self) -> Array:
-        """Return bounds of the noise."""
-        free = [(-math.inf, math.inf)] * (len(self.start) - self.num_arms)
-        return np.array([*free, *self.noise_bounds()])
-
-    def _split(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the parameters of A, of Q, and of the noise."""
-        n = self.num_arms
-        A, rest, noise = theta.split([n * n, self.covariance.num_parameters, n])
-        return A, rest, noise
+        noise = independent.parts[-1]
+        free = np.zeros(len(innovation.bounds))
+        start = np.concatenate([ridge.T.ravel(), free, theta[-len(rates) :]])
+        transition = Autoregression(np.diag(center), scale, shrinkage)
+        super().__init__(cells, start, transition, innovation, noise)
 
     def in_state_space(self, theta: Tensor, values: Tensor) -> tuple[StateSpace, Tensor]:
         """Return one model of all arms."""
@@ -410,16 +496,9 @@ class VectorForm(Form):
         """Return the arms by themselves, from which the search started."""
         return self.independent.apart(torch.as_tensor(self.independent.start))
 
-    def log_prior(self, theta: Tensor) -> Tensor:
-        """Return that of A and Q."""
-        A, rest, _ = self._split(theta)
-        return self.covariance.log_prior(rest) - 0.5 * self.shrinkage * A.square().sum()
-
     def dynamics(self, theta: Array | Tensor, units: Units = SAME) -> VectorDynamics:
         """Return the autoregression."""
-        A, rest, noise = self._split(torch.as_tensor(theta))
-        A = self.center + A.reshape(self.center.shape) * self.scale
-        Q, noise, scale = self.covariance.covariance(rest), noise.exp() - self.shift, units.value**2
+        (A, Q, noise), scale = self.values(theta), units.value**2
         return VectorDynamics(noise * scale, A, Q * scale, self.initial * scale, units.time)
 
 
@@ -435,68 +514,3 @@ def ledoit_wolf(rows: Array) -> tuple[Array, float]:
 
     found = LedoitWolf().fit(rows)
     return found.covariance_, float(found.shrinkage_)
-
-
-def _names(kernel: TemporalKernel) -> list[str]:
-    return [
-        name.removeprefix("raw_") for name, raw in kernel.named_parameters() if raw.requires_grad
-    ]
-
-
-def _logs(kernel: TemporalKernel) -> Array:
-    """Return the logarithms of the learned parameters: of ε that of ρ = -log(1 - ε)."""
-    return np.array([_to_log(name, getattr(kernel, name)) for name in _names(kernel)])
-
-
-def _from_log(name: str, log: Tensor) -> Tensor:
-    """Return a parameter by the logarithm that is searched."""
-    return -torch.expm1(-log.exp()) if name == "forgetting_rate" else log.exp()
-
-
-class _InTime(torch.nn.Module):
-    """The matrices of a temporal kernel, as a module whose parameters can be replaced."""
-
-    def __init__(self, kernel: TemporalKernel):
-        super().__init__()
-        self.kernel = kernel
-
-    def forward(self, lags: Tensor) -> InTime:
-        """Return transitions, stationary covariance and observation."""
-        kernel = self.kernel
-        return kernel.transition(lags), kernel.stationary_covariance(), kernel.observation
-
-
-def transition_of(kernel: TemporalKernel, logs: Tensor, lags: Tensor) -> InTime:
-    """Return transitions over lags ``g x s x s``, stationary covariance and observation.
-
-    They are differentiable in the logarithms of the kernel's learned parameters.
-    """
-    raw = {}
-    for name, log in zip(_names(kernel), logs, strict=True):
-        constraint = getattr(kernel, f"raw_{name}_constraint")
-        shape = getattr(kernel, f"raw_{name}").shape
-        value = constraint.inverse_transform(_from_log(name, log))
-        raw[f"kernel.raw_{name}"] = value.expand(shape)
-    found: InTime = functional_call(_InTime(kernel), raw, (lags,))
-    return found
-
-
-def _bounds(kernel: TemporalKernel, span: float) -> list[tuple[float, float]]:
-    """Return bounds of the logarithms within the constraints of a kernel.
-
-    Rates from a correlation of 0.6 over the longest segment to 1e-7 over a gap, lengthscales and
-    periods of at most that segment. What is slower cannot be told from a random walk.
-    """
-    bounds = []
-    for name in _names(kernel):
-        low, high = (1 / span, 32.0) if name == "forgetting_rate" else (0.1, span)
-        constraint = getattr(kernel, f"raw_{name}_constraint")
-        ends = constraint.lower_bound.double(), constraint.upper_bound.double()
-        least, most = (_to_log(name, end) for end in ends)
-        bounds.append((max(math.log(low), least), min(math.log(high), most)))
-    return bounds
-
-
-def _to_log(name: str, value: Tensor) -> float:
-    """Return the logarithm that is searched; infinite at the ends of its range."""
-    return (-torch.log1p(-value) if name == "forgetting_rate" else value).log().item()

@@ -225,7 +225,7 @@ class PanelSearch:
             form = VectorForm(residuals, self.fit(INDEPENDENT, season).theta)
         else:
             if start is not None and isinstance(start.form, CommonForm):
-                covariance = start.form.covariance_at(start.theta)
+                covariance = start.form.dynamics(start.theta).covariance.numpy()
             else:
                 covariance = first_covariance(residuals)
             kernels = self.forms[name](self.units.time)
@@ -458,7 +458,7 @@ def season_regressors(cells: Cells, season: Season, base: Maximum) -> Regressors
     assert isinstance(form, CommonForm)
     columns = columns_of(season, cells.times)
     modes, products = (x.numpy() for x in form.white_products(theta, columns, filled_in(cells)))
-    logs = np.log(np.einsum("ij,ik,kj->j", modes, form.covariance_at(theta), modes))
+    logs = np.log(np.einsum("ij,ik,kj->j", modes, form.dynamics(theta).covariance.numpy(), modes))
     information, projected = products[..., :-1], products[..., -1]
 
     def prior(point: Array) -> Array:
