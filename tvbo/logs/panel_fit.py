@@ -157,14 +157,13 @@ def fit_panel(
         tried = [None, *seasons] if season == "auto" else seasons
         chosen_season = max(tried, key=lambda each: search.fit(EXPONENTIAL, each).evidence)
     kept = search.affordable(names)
-    fits = {name: search.fit(name, chosen_season) for name in kept}
+    common = [name for name in kept if name in forms] or kept
+    best = max(common, key=lambda name: search.fit(name, chosen_season).evidence)
     if season == "auto" and chosen_season is not None:
         # Exponential decay may need a season for what is smooth drift.
-        common = [name for name in fits if name in forms]
-        best = max(common or fits, key=lambda name: fits[name].evidence)
-        if search.fit(best, None).evidence > fits[best].evidence:
-            chosen_season = None
-            fits = {name: search.fit(name, None) for name in kept}
+        tried = [chosen_season, None]
+        chosen_season = max(tried, key=lambda each: search.fit(best, each).evidence)
+    fits = {name: search.fit(name, chosen_season) for name in kept}
     chosen, rows_of_forms, reason = search.choose(fits)
     on_step(f"maximum of {chosen}")
     found = search.polish(fits[chosen])

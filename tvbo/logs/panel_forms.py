@@ -51,7 +51,7 @@ LEAST_KEPT = 0.1
 """Smallest share of an estimate that a prior leaves."""
 
 
-class Parameters:
+class Parameters(ABC):
     """A part of the vector that is searched, and the quantity that it stands for.
 
     Args:
@@ -65,13 +65,21 @@ class Parameters:
         none = np.array([-math.inf, math.inf])
         self.bounds: Array = np.tile(none, (bounds, 1)) if isinstance(bounds, int) else bounds
 
+    @abstractmethod
     def value(self, x: Tensor) -> Any:
-        """Return the quantity: here the shares of ``k + 1`` components, in all of one."""
-        return pad(x, (1, 0)).softmax(0)
+        """Return the quantity."""
 
     def log_prior(self, x: Tensor) -> Tensor:
         """Return the log density of the prior up to a constant."""
         return x.new_zeros(())
+
+
+class Shares(Parameters):
+    """Shares of ``k + 1`` components, by the logarithms of their ratios to the first one."""
+
+    def value(self, x: Tensor) -> Tensor:
+        """Return the shares, ``k + 1``."""
+        return pad(x, (1, 0)).softmax(0)
 
 
 class Logarithms(Parameters):
@@ -377,7 +385,7 @@ class CommonForm(Form):
         eigenvalues, modes = np.linalg.eigh(covariance)
         apart = eigenvalues * (1 + APART * np.arange(len(modes)))
         self.covariance = CovarianceFactor((modes * apart) @ modes.T, weight, target)
-        shares = Parameters(np.tile([-8.0, 8.0], (len(kernels) - 1, 1)))
+        shares = Shares(np.tile([-8.0, 8.0], (len(kernels) - 1, 1)))
         variance = target.mean(keepdims=True)
         noise = noise_logarithms(variance)
         of_noise = np.log(START_NOISE * variance + noise.shift.numpy())
