@@ -1,7 +1,6 @@
 """The command line as a user meets it: exit codes, one line on stderr, files."""
 
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -105,8 +104,7 @@ def test_fit_with_a_matern_kernel_and_fixed_noise(tvbo, log, tmp_path):
 
 def test_from_a_saved_fit_to_a_tuner_in_one_line(tvbo, log, tmp_path):
     saved = tmp_path / "fit.json"
-    code, _, err = tvbo("fit", log, *LONG, "--rows", "0:40", "--save", saved)
-    assert re.search(r"fitting 40 rows: about \d+ s of CPU", err)
+    code, _, _ = tvbo("fit", log, *LONG, "--rows", "0:40", "--save", saved)
     assert code == 0
     space = {"x1": (0.0, 1.0), "x2": (0.0, 1.0)}
     optimizer = recipes.tv_gp_ucb(bounds=space, **DriftFit.load(saved).settings())

@@ -1,5 +1,7 @@
 """Files as people have them, and the one line that says what to do."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -106,3 +108,12 @@ def test_a_parquet_column_of_structs_is_one_line(tvbo, tmp_path, monkeypatch, co
     code, _, err = tvbo("fit", path, *COLUMNS)
     assert (code, err.count("\n")) == (2, 1)
     assert repr(column[0]) in err
+
+
+def test_a_fit_says_beforehand_what_it_does(tvbo, tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text(table())
+    code, out, err = tvbo("fit", path, *COLUMNS, "--noise-variance", "0.1")
+    assert code == 0
+    assert re.fullmatch(r"fitting 40 rows: about \d+ s of CPU\n", err)
+    assert "40 rows" not in out
