@@ -1,6 +1,7 @@
 """The command line as a user meets it: exit codes, one line on stderr, files."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
