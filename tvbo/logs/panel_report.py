@@ -17,6 +17,7 @@ from gpytorch.means import Mean
 from torch import Generator, Tensor
 
 from tvbo.kernels import CovarianceMatrixKernel, TemporalDecayKernel, TemporalKernel
+from tvbo.logs.arm_rule import ArmRule
 from tvbo.logs.forms import PanelCandidate, describe, describe_kernel
 from tvbo.logs.panel_cells import Cells, Outlier
 from tvbo.logs.panel_dynamics import (
@@ -32,7 +33,6 @@ from tvbo.logs.panel_selection import Maximum
 from tvbo.logs.saved import SavedFit
 from tvbo.logs.season import Season
 from tvbo.models.time_varying_gp import make_temporal_kernel
-from tvbo.optimizers.arm_rule import ArmRule
 from tvbo.quadratic_model import Array
 from tvbo.serialize import to_data
 from tvbo.spaces import FiniteSpace

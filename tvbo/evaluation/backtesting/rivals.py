@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Generator, Tensor
 
-from tvbo.optimizers.arm_rule import ArmRule
+from tvbo.logs.arm_rule import ArmRule
 from tvbo.spaces import FiniteSpace
 
 SHARES = (0.01, 0.03, 0.1, 0.3, 1.0)
