@@ -26,7 +26,7 @@ from tvbo.models.closed_form import (
     HyperparameterSets,
     Pullback,
 )
-from tvbo.models.factor import BLOCK, Block, Factor, Whiten
+from tvbo.models.factor import BLOCK, Block, Factor
 from tvbo.models.one_output import OneOutputModel, check_rows, one_noise_variance
 from tvbo.models.raw import raw_mean, raw_noise_variance, raw_row_kernel
 from tvbo.rounding import LEAST_VARIANCE, check_uncertain
@@ -447,7 +447,7 @@ class EnsembleGP(OneOutputModel):
         """
         factor, *batch = self.factors
         shape = (len(self.weights), *X.shape[:-1])
-        V = Whiten.apply(self._covar(X.reshape(-1, X.shape[-1]), factor.X), factor, False)
+        V = factor.whiten(self._covar(X.reshape(-1, X.shape[-1]), factor.X))
         mean = (V @ factor.innovations.unsqueeze(-1)).view(shape).movedim(0, -2)
         if self.mean_module is None:
             mean = mean + self._set_mean.unsqueeze(-1)

@@ -92,20 +92,3 @@ class Factor(NamedTuple):
         X, Y, noise, innovations = map(fn, self[:4])
         blocks = tuple(Block(*map(fn, each)) for each in self.blocks)
         return Factor(X, Y, noise, innovations, blocks)
-
-
-class Whiten(torch.autograd.Function):
-    """:meth:`Factor.whiten` with its derivative, which is that of the transposed factor."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, factor: Factor, transposed: bool) -> Tensor:
-        """Return :meth:`Factor.whiten` of ``rows``."""
-        ctx.given = factor, transposed
-        whitened: Tensor = factor.whiten(rows, transposed)
-        return whitened
-
-    @staticmethod
-    def backward(ctx: Any, by_rows: Tensor) -> tuple[Tensor, None, None]:
-        """Return the derivatives by ``rows``."""
-        factor, transposed = ctx.given
-        return Whiten.apply(by_rows, factor, not transposed), None, None
