@@ -92,28 +92,38 @@ class LogLikelihood:
         Raises:
             NotPSDError: if the covariance is singular to rounding.
         """
-        covars = [
-            covariance_of(log, self.covar_module, rate, noise_variance) for log, _ in self.windows
-        ]
-        with torch.no_grad():
-            factored = []
-            for covar, (log, num_given) in zip(covars, self.windows, strict=True):
-                series = torch.stack([log.Y, torch.ones_like(log.Y)], dim=-1)
-                factored.append((*whiten(covar, series), slice(num_given)))
-            white = torch.cat([each[given.stop :] for _, each, given in factored])
-            diagonal = torch.cat([root.diagonal()[given.stop :] for root, _, given in factored])
-            value, mean = log_density(white, diagonal, self.mean)
-            # Outcomes less the mean and, where this is integrated out, ones of length one.
-            combinations = [[1.0, -mean]]
-            if self.mean is None:
-                combinations.append([0.0, 1 / white[:, 1].norm().item()])
-            combined = torch.tensor(combinations, dtype=torch.float64).mT
-            weights = []
-            for root, each, given in factored:
-                residuals = each @ combined
-                weights.append(_in_covariance(root, residuals))
-                weights[-1][given, given] -= _in_covariance(root[given, given], residuals[given])
-        return with_gradient(value.item(), *zip(covars, weights, strict=True)), mean
+        factored = []
+        for log, _ in self.windows:
+            with torch.no_grad():
+                covar = covariance_of(log, self.covar_module, rate, noise_variance)
+            factored.append(whiten(covar, torch.stack([log.Y, torch.ones_like(log.Y)], dim=-1)))
+        pairs = list(zip(self.windows, factored, strict=True))
+        white = torch.cat([each[given:] for (_, given), (_, each) in pairs])
+        diagonal = torch.cat([root.diagonal()[given:] for (_, given), (root, _) in pairs])
+        value, mean = log_density(white, diagonal, self.mean)
+        inputs = [rate, noise_variance, *self.covar_module.parameters()]
+        inputs = [each for each in inputs if each.requires_grad]
+        if not inputs or not torch.is_grad_enabled():
+            return value, mean
+        # Outcomes less the mean and, where this is integrated out, ones of length one.
+        combinations = [[1.0, -mean]]
+        if self.mean is None:
+            combinations.append([0.0, 1 / white[:, 1].norm().item()])
+        combined = torch.tensor(combinations, dtype=torch.float64).mT
+        slopes = [torch.zeros_like(each) for each in inputs]
+        for (log, given), (root, each) in pairs:
+            residuals = each @ combined
+            weights = _in_covariance(root, residuals)
+            if given:
+                part = slice(given)
+                weights[part, part] -= _in_covariance(root[part, part], residuals[part])
+            # Made again, since autograd holds several matrices of each window.
+            covar = covariance_of(log, self.covar_module, rate, noise_variance)
+            found = torch.autograd.grad(
+                covar, inputs, weights, allow_unused=True, materialize_grads=True
+            )
+            slopes = [old + slope for old, slope in zip(slopes, found, strict=True)]
+        return with_gradient(value.item(), *zip(inputs, slopes, strict=True)), mean
 
 
 class BlockLikelihood:
