@@ -14,6 +14,9 @@ from tvbo.logs.dataset import DriftLog
 MAX_DENSE = 1000
 """Rows up to which a log is one block, whose likelihood is exact."""
 
+ROWS = 250
+"""Rows of a covariance of which derivatives are taken at once."""
+
 EXACT_BLOCK = 80
 """Rows of a block of an exact likelihood: smaller blocks cost more time between blocks, larger ones
 within."""
@@ -117,12 +120,14 @@ class LogLikelihood:
             if given:
                 part = slice(given)
                 weights[part, part] -= _in_covariance(root[part, part], residuals[part])
-            # Made again, since autograd holds several matrices of each window.
-            covar = covariance_of(log, self.covar_module, rate, noise_variance)
-            found = torch.autograd.grad(
-                covar, inputs, weights, allow_unused=True, materialize_grads=True
-            )
-            slopes = [old + slope for old, slope in zip(slopes, found, strict=True)]
+            # Some rows at once, since autograd holds several matrices of them.
+            for first in range(0, len(log), ROWS):
+                rows = slice(first, first + ROWS)
+                covar = covariance_of(log, self.covar_module, rate, noise_variance, rows)
+                found = torch.autograd.grad(
+                    covar, inputs, weights[rows], allow_unused=True, materialize_grads=True
+                )
+                slopes = [old + slope for old, slope in zip(slopes, found, strict=True)]
         return with_gradient(value.item(), *zip(inputs, slopes, strict=True)), mean
 
 
@@ -206,22 +211,27 @@ def likelihood_of(
 
 
 def covariance_of(
-    log: DriftLog, covar_module: Kernel, rate: Tensor, noise_variance: Tensor
+    log: DriftLog,
+    covar_module: Kernel,
+    rate: Tensor,
+    noise_variance: Tensor,
+    rows: slice = slice(0, None),
 ) -> Tensor:
-    r"""Return :math:`\Sigma`.
+    r"""Return :math:`\Sigma`, or some of its rows.
 
     Args:
         log: The observations.
         covar_module: The kernel over actions.
         rate: ρ.
         noise_variance: σ²; not used if the noise variances of the log are known.
+        rows: The rows.
     """
-    lags = (log.times.unsqueeze(-1) - log.times).abs_()
-    kernel = covar_module(log.actions).to_dense()
+    lags = (log.times[rows].unsqueeze(-1) - log.times).abs_()
+    kernel = covar_module(log.actions[rows], log.actions).to_dense()
     covar: Tensor = (-0.5 * rate * lags).exp_() * kernel
     if log.segments.any():
-        covar = covar * (log.segments.unsqueeze(-1) == log.segments)
-    covar.diagonal().add_(noise_variance if log.Yvar is None else log.Yvar)
+        covar = covar * (log.segments[rows].unsqueeze(-1) == log.segments)
+    covar.diagonal(rows.start).add_(noise_variance if log.Yvar is None else log.Yvar[rows])
     return covar
 
 
