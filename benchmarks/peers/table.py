@@ -174,9 +174,10 @@ def main() -> None:
     """Print the tables of each protocol in the store, plot that in rounds."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--store", type=Path, default=STORE)
+    options.add_argument("--methods", nargs="+", choices=list(LABELS), default=list(LABELS))
     options.add_argument("--plot", type=Path, help="save a picture of the runs in rounds")
     chosen = options.parse_args()
-    runs = table(load(chosen.store))
+    runs = table([each for each in load(chosen.store) if each["method"] in chosen.methods])
     for evaluation, of_protocol in runs.groupby("evaluation", dropna=False):
         title = "Same evaluations" if pd.isna(evaluation) else f"{evaluation:g} s an evaluation"
         print(f"### {title}, {of_protocol['seed'].nunique()} seeds\n\n{report(of_protocol)}\n")
