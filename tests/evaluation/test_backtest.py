@@ -119,6 +119,7 @@ def test_algorithms_with_a_gp_are_those_of_the_training_fit():
     assert result.regret["r_gp_ucb"].shape == (1, T - TRAIN)
 
 
+@pytest.mark.slow
 def test_fitted_rows_are_the_tuners_of_the_training_panel():
     values, times = panel(3), 5 * torch.arange(T, dtype=torch.float64)
     values[7, 2] = values[9, 1] = math.nan
@@ -330,7 +331,8 @@ def test_all_algorithms_play_by_name():
 def test_progress_names_what_is_fitted_and_played(capsys, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")  # Which Rich takes for a terminal.
     monkeypatch.setattr("tvbo.terminal.PATIENCE", 0.0)
-    quiet(panel(), ["random", "always_best"], progress=True)
+    algorithms = panel_algorithms(["random", "fitted"], horizon=40, fit_options=PLAIN)
+    quiet(panel(), algorithms, progress=True)
     out, err = capsys.readouterr()
     assert out == ""
     for words in ("fitting", "playing", "step 4 of 4"):

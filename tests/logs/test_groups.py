@@ -111,7 +111,7 @@ def test_every_row_has_one_of_several_groups(log):
 def test_panels_are_fitted_by_name_on_an_executor():
     generator = torch.Generator().manual_seed(0)
     panels = {
-        name: (torch.randn(40, 3, generator=generator).cumsum(0), torch.arange(40.0))
+        name: (torch.randn(20, 2, generator=generator).cumsum(0), torch.arange(20.0))
         for name in ("north", "south")
     }
     options = {"temporal_kernel": "exponential", "season": None}
@@ -120,4 +120,4 @@ def test_panels_are_fitted_by_name_on_an_executor():
     assert list(fits) == ["north", "south"]
     assert fits["south"].to_dict() == fit_panel(*panels["south"], **options).to_dict()
     with pytest.raises(InputDataError, match="south"):
-        fit_panels(panels | {"south": (torch.ones(40, 3), torch.arange(40.0))}, **options)
+        fit_panels(panels | {"south": (torch.ones(20, 2), torch.arange(20.0))}, **options)

@@ -112,6 +112,7 @@ def check_maximum(form, seed):
         assert fixed.log_likelihood < found.log_likelihood + 0.1, (form, seed, factor)
 
 
+@pytest.mark.slow_cases("matern32")
 @pytest.mark.parametrize("form", ["exponential", "matern32"])
 def test_no_held_rate_is_better_than_the_fit(form):
     check_maximum(form, 0)
@@ -259,6 +260,7 @@ def test_temporal_kernels_are_in_the_unit_of_time_and_stay_as_they_were():
     assert free.raw_lengthscale.requires_grad
 
 
+@pytest.mark.slow_cases("two-scales")
 @pytest.mark.parametrize("name", ALL)
 def test_outcomes_and_times_in_other_units_give_the_same_model(name):
     values, times = panel(60)

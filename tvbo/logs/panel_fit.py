@@ -150,13 +150,13 @@ def fit_panel(
     on_step("outliers")
     cells, units, outliers = _without_outliers(rows, own_times, starts, gap)
     search = PanelSearch(cells, forms, units, on_step)
+    kept = search.affordable(names)
     zero = None if origin is None else _local_timestamp(origin)
     chosen_season: Season | None = None
     if season is not None:
         seasons = seasons_of(season, search, time_unit, zero, segments is not None)
         tried = [None, *seasons] if season == "auto" else seasons
         chosen_season = max(tried, key=lambda each: search.fit(EXPONENTIAL, each).evidence)
-    kept = search.affordable(names)
     common = [name for name in kept if name in forms] or kept
     best = max(common, key=lambda name: search.fit(name, chosen_season).evidence)
     if season == "auto" and chosen_season is not None:
