@@ -45,7 +45,7 @@ SMOOTHNESS = 0.001
 MIN_SUCCESS = 0.6
 """Probability with which an action must succeed, if there is one that does."""
 
-WEIGHT = 0.75
+WEIGHT = 0.9
 """What 1 in log probability of success counts for, in ranges of the acquisition function."""
 
 

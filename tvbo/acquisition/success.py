@@ -14,13 +14,13 @@ from tvbo.fit.drift import round_length
 from tvbo.models.closed_form import Array, ClosedForm, HyperparameterSets, Pullback
 from tvbo.spaces.observations import Observations
 
-HALF_LIFE = 20.0
+HALF_LIFE = 12.0
 """Lag in rounds at which the correlation in time has fallen to one half."""
 
 LENGTHSCALE = 0.3
 """Lengthscale in ranges of a column, of one column; it grows with the root of their number."""
 
-PRIOR = 0.75
+PRIOR = 0.85
 """Probability of success where nothing is known."""
 
 DEVIATION = 0.5
