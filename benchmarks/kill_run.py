@@ -22,8 +22,7 @@ from sqlalchemy import insert, update
 from tvbo import recipes
 from tvbo.optimizers import Optimizer
 from tvbo.storage import read_run
-from tvbo.storage.database import Database, ask_table, outcome_table, run_table, trial_table
-from tvbo.storage.rows import columns_of
+from tvbo.storage.database import Database, run_table, trial_table
 
 LONGEST = 0.3
 """Largest lifetime of a process in seconds, after its first words."""
@@ -52,26 +51,20 @@ def fill(path: Path, size: int) -> None:
     for _ in range(30):
         trial = optimizer.ask()
         optimizer.tell(trial, trial.X.square().sum().item())
-    database = Database(path)
-    tables = trial_table, outcome_table, ask_table
-    with database.transaction(writes=True) as connection:
+    with Database(path).transaction(writes=True) as connection:
         first = connection.execute(run_table.select()).one()
-        rows = {table: columns_of(connection, "", *table.c) for table in tables}
-        newest = {table: {name: each[-1] for name, each in rows[table].items()} for table in tables}
-        new: dict = {table: [] for table in tables}
+        newest = connection.execute(trial_table.select().where(trial_table.c.id == 30)).one()
+        rows = []
         for number in range(31, size + 1):
             changed = first.changes + 2 * (number - 30)
             x = [random.random(), random.random()]
-            trial = {"id": number, "round": number, "t": float(number), "X": json.dumps(x)}
-            trial |= {"parameters": json.dumps({"action_0": x[0], "action_1": x[1]})}
-            trial |= {"opened": changed - 1, "ended": changed}
-            dropped = [[number - 100]] if number > 100 else []
-            ask = {"trial": number, "dropped": json.dumps(dropped)}
-            changes = trial, {"trial": number, "value": sum(x)}, ask
-            for table, change in zip(tables, changes, strict=True):
-                new[table].append(newest[table] | change)
-        for table in tables:
-            connection.execute(insert(table), new[table])
+            row = {"id": number, "round": number, "t": float(number), "asked": float(number)}
+            row |= {"X": json.dumps(x), "Y": json.dumps([sum(x)])}
+            row |= {"parameters": json.dumps({"action_0": x[0], "action_1": x[1]})}
+            row |= {"opened": changed - 1, "ended": changed}
+            row |= {"dropped": json.dumps([[number - 100]] if number > 100 else [])}
+            rows.append(newest._asdict() | row)
+        connection.execute(insert(trial_table), rows)
         state = json.loads(first.state)
         state["outcome_models"][0]["num_told"] = size
         changed = first.changes + 2 * (size - 30)
