@@ -96,7 +96,7 @@ def stress(run: Path, clients: int, count: int, kills: int) -> bool:
     rows = read_run(run)
     states = {trial.id: trial.state for trial in rows.trials}
     found = {trial.id: trial.Y for trial in rows.trials if trial.Y}
-    lost = [n for n, outcome in told.items() if found.get(n) != (outcome,)]
+    lost = [n for n, outcome in told.items() if found.get(n) != [outcome]]
     lost += [n for n in failed if states.get(n) != "failed"]
     print(
         f"{count} requests of {clients} clients, {num_kills} kills, "
