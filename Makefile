@@ -93,6 +93,7 @@ validate: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/several_outcomes.py objectives --json docs/results/objectives.json
 	PYTHONPATH=. OMP_NUM_THREADS=1 $(BIN)/python benchmarks/simulated_service.py --json docs/results/simulated_service.json
 	PYTHONPATH=tests $(BIN)/python benchmarks/kill_run.py --kills 1000 --json docs/results/kill_run.json
+	$(BIN)/python benchmarks/service_stress.py
 	$(MAKE) reproduce
 
 # The papers' figures and tables, experiments/, with their claims; hours.
