@@ -222,10 +222,8 @@ class TimeVaryingSampler(BaseSampler):
         """Return the trials of a study that have all parameters and the context, by number."""
         names, found = [*_objectives(study), *_constraints(study)], {}
         for trial in study.get_trials(deepcopy=False):
-            context, values = (
-                self._context(trial),
-                json.loads(trial.system_attrs.get(ANNOUNCED, "{}")),
-            )
+            context = self._context(trial)
+            values = json.loads(trial.system_attrs.get(ANNOUNCED, "{}"))
             for name, each in trial.distributions.items():
                 values[name] = each.to_internal_repr(trial.params[name])
             if (
