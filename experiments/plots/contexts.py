@@ -14,6 +14,7 @@ from botorch.posteriors import GPyTorchPosterior
 from torch import Tensor
 
 from experiments.kernel_parts import KernelParts, part_posterior
+from experiments.plots.policy import legend_outside, policy_panels
 from tvbo.models import EnsembleGP
 from tvbo.plotting.figure import (
     COLORS,
@@ -23,7 +24,6 @@ from tvbo.plotting.figure import (
     legend_above,
     new_figure,
 )
-from tvbo.plotting.policy import legend_outside, policy_panels
 from tvbo.recommendation import Policy
 from tvbo.spaces.observations import check_last_dimension
 

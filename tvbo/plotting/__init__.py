@@ -1,4 +1,4 @@
-"""Figures: regret, backtests, fits, diagnoses, runs, tracking, policies."""
+"""Figures: regret, backtests, fits, diagnoses, runs, tracking."""
 
 from tvbo.plotting.backtest import plot_backtest
 from tvbo.plotting.diagnosis import plot_diagnosis
@@ -7,7 +7,6 @@ from tvbo.plotting.figure import save_figure
 from tvbo.plotting.history import plot_history
 from tvbo.plotting.live import live
 from tvbo.plotting.panel_fit import plot_panel_fit
-from tvbo.plotting.policy import plot_policy
 from tvbo.plotting.slices import plot_slices
 
 __all__ = [
@@ -17,7 +16,6 @@ __all__ = [
     "plot_drift_fit",
     "plot_history",
     "plot_panel_fit",
-    "plot_policy",
     "plot_slices",
     "save_figure",
 ]

@@ -4,7 +4,8 @@ import pytest
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError
 
-from tvbo.plotting import plot_policy, save_figure
+from experiments.plots.policy import plot_policy
+from tvbo.plotting import save_figure
 from tvbo.recommendation import Policy, Recommendation
 
 LABELS = ("stiffness (N/m)", "damping (N s/m)")
