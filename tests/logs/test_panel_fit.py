@@ -125,6 +125,27 @@ def test_no_held_rate_is_better_than_the_fit_on_many_panels(form, seed):
     check_maximum(form, seed)
 
 
+@pytest.mark.slow
+def test_a_vector_autoregression_reaches_its_maximum_in_any_order_of_arms():
+    # Arms that move together, nearly without noise, and a season: the likelihood is a ridge.
+    rng, n = np.random.default_rng(0), 16
+    root = 0.1 * (1 + 0.2 * rng.normal(size=(n, n)))
+    transition = 0.95 * np.eye(n) + 0.1 * rng.normal(size=(n, n)) / n**0.5
+    transition *= 0.97 / abs(np.linalg.eigvals(transition)).max()
+    swing, state, rows = rng.normal(size=(2, n)), np.zeros(n), []
+    for phase in np.arange(216.0) * np.pi / 12:
+        state = transition @ state + root @ rng.normal(size=n)
+        level = state + np.array([np.cos(phase), np.sin(phase)]) @ swing
+        rows.append(level + 3e-3 * rng.normal(size=n))
+    values, times = torch.tensor(np.array(rows)), torch.arange(216.0).double()
+    one, other = (
+        fit_panel(each, times, season=24.0, temporal_kernel="vector")
+        for each in (values, values.flip(-1))
+    )
+    assert one.log_likelihood == pytest.approx(other.log_likelihood, rel=0, abs=1.0)
+    assert not any("converge" in message for message in one.messages)
+
+
 def holed_panel():
     """Return a panel with a fifth of its cells and two of its rows missing, and its times."""
     values, times = panel(50)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -147,26 +148,38 @@ class CovarianceFactor(Parameters):
 
 
 class Autoregression(Parameters):
-    """A transition matrix less its centre, in units of a scale, about zero.
+    """A transition matrix less its centre, in units in which it is about equally uncertain.
 
     Args:
         center: ``n x n``.
-        scale: ``n x n``.
-        weight: Precision of the prior, the same of all parameters.
+        scale: ``n x n``, prior deviations for a weight of one.
+        weight: Precision of the prior, the same of all entries in units of ``scale``.
+        left: ``n x n``, a factor of the covariance of what is new.
+        right: ``n x n``, a factor of the precision of the states.
     """
 
-    def __init__(self, center: Array, scale: Array, weight: float):
+    def __init__(self, center: Array, scale: Array, weight: float, left: Tensor, right: Array):
         super().__init__(center.size)
         self.center, self.scale = torch.as_tensor(center), torch.as_tensor(scale)
-        self.weight = weight
+        self.weight, self.left, self.right = weight, left, torch.as_tensor(right)
 
     def value(self, x: Tensor) -> Tensor:
         """Return the transition, ``n x n``."""
-        return self.center + x.reshape(self.center.shape) * self.scale
+        return self.center + self._change(x)
 
     def log_prior(self, x: Tensor) -> Tensor:
         """Return that of a Gaussian."""
-        return -0.5 * self.weight * x.square().sum()
+        return -0.5 * self.weight * (self._change(x) / self.scale).square().sum()
+
+    def _change(self, x: Tensor) -> Tensor:
+        changed: Tensor = self.left @ x.reshape(self.center.shape) @ self.right.mT
+        return changed
+
+    def parameters(self, change: Array) -> Array:
+        """Return the parameters of a transition less its centre."""
+        x = torch.linalg.solve(self.left, torch.as_tensor(change))
+        parameters: Array = torch.linalg.solve(self.right, x.mT).mT.flatten().numpy()
+        return parameters
 
 
 class KernelLogarithms(torch.nn.Module, Parameters):
@@ -449,9 +462,9 @@ class VectorForm(Form):
     r"""A vector autoregression with noise: :math:`x' = A x + w`, :math:`w \sim N(0, Q)`.
 
     The prior is that of Litterman (1986) in its conjugate form: rows of A are Gaussian about the
-    decay of each arm by itself, and Q is inverse Wishart about a diagonal. Both start at the
-    independent form. The parameters are A less its centre in units of the states' deviations, those
-    of Q, and the logarithms of the noise variances.
+    decay of each arm by itself, and Q is inverse Wishart about a diagonal. Both start at a ridge
+    regression of the independent form's innovations on its states. The parameters are those of A
+    less its centre, those of Q, and the logarithms of the noise variances.
 
     Args:
         cells: The panel about means and season, whose gaps are multiples of the usual one.
@@ -464,16 +477,18 @@ class VectorForm(Form):
     integrates_means = False
 
     def __init__(self, cells: Cells, theta: Array):
-        self.independent = independent = IndependentForm(cells, theta)
+        independent = IndependentForm(cells, theta)
         alone = independent.dynamics(theta)
         rates, variances = alone.rates.numpy(), alone.variances.numpy()
         filtered, outputs = independent.filter(theta, cells.values)
-        states = filtered.innovations(outputs.unsqueeze(-1))[1][..., 0, 0].numpy()
+        means = filtered.innovations(outputs.unsqueeze(-1))[1][..., 0, 0].numpy()
         errors = filtered.whitened(outputs.unsqueeze(-1))[..., 0, 0].numpy().clip(-FAR, FAR)
         # A less its centre starts at the ridge regression of innovations on states, in units of
         # their deviations, with the weight of the largest evidence.
         follows = np.append(cells.lags.round(), 0)[cells.gaps[1:]] == 1
-        X, W = (states[:-1] / np.sqrt(variances))[follows], errors[1:][follows]
+        deviations = np.sqrt(variances)
+        states = means / deviations
+        X, W = states[:-1][follows], errors[1:][follows]
         eigenvalues, vectors = np.linalg.eigh(X.T @ X)
         eigenvalues = eigenvalues.clip(min=0.0)[:, None]
         projected = ((vectors.T @ (X.T @ W)) ** 2).sum(1)[:, None]
@@ -483,26 +498,35 @@ class VectorForm(Form):
         ridge = np.linalg.solve(X.T @ X + shrinkage * np.eye(len(rates)), X.T @ W)
         center = np.exp(-0.5 * rates)
         fresh = variances * (1 - center**2)
-        deviation = np.sqrt(fresh)
-        self.initial, scale = alone.variances, deviation[:, None] / np.sqrt(variances)
+        scale = np.sqrt(fresh)[:, None] / deviations
         covariance, share = ledoit_wolf(W)
-        deviation /= np.sqrt(np.diag(covariance))
+        of_fresh = np.sqrt(fresh / np.diag(covariance))
         innovation = CovarianceFactor(
-            deviation[:, None] * covariance * deviation, prior_weight(len(W), share), fresh
+            of_fresh[:, None] * covariance * of_fresh, prior_weight(len(W), share), fresh
         )
-        noise = independent.parts[-1]
-        free = np.zeros(len(innovation.bounds))
-        start = np.concatenate([ridge.T.ravel(), free, theta[-len(rates) :]])
-        transition = Autoregression(np.diag(center), scale, shrinkage)
-        super().__init__(cells, start, transition, innovation, noise)
+        # What the states are multiplied with so that they are white, and successive ones
+        # uncorrelated but along each direction (Switzer, Green, 1984).
+        whitener = vectors / np.sqrt((eigenvalues[:, 0] + shrinkage) / len(X))
+        lagged = (states[1:][follows] @ whitener).T @ (X @ whitener)
+        whitener = whitener @ np.linalg.eigh(lagged + lagged.T)[1] / deviations[:, None]
+        rows = np.where(np.isnan(cells.values), means, cells.values) @ whitener
+        of_rates, of_variances, of_noise = map(
+            torch.as_tensor, scan_arms(replace(cells, values=rows))
+        )
+        self._along = IndependentDynamics(of_noise, of_rates, of_variances)
+        transition = Autoregression(np.diag(center), scale, shrinkage, innovation.root, whitener)
+        x, free = transition.parameters(scale * ridge.T), np.zeros(len(innovation.bounds))
+        start = np.concatenate([x, free, theta[-len(rates) :]])
+        self.initial, self._whitener = alone.variances, transition.right
+        super().__init__(cells, start, transition, innovation, independent.parts[-1])
 
     def in_state_space(self, theta: Tensor, values: Tensor) -> tuple[StateSpace, Tensor]:
         """Return one model of all arms."""
         return self.dynamics(theta).space(self.lags), values.unsqueeze(1)
 
     def apart(self, theta: Tensor) -> tuple[Tensor, StateSpace]:
-        """Return the arms by themselves, from which the search started."""
-        return self.independent.apart(torch.as_tensor(self.independent.start))
+        """Return directions along which the states are nearly independent of one another."""
+        return torch.linalg.inv(self._whitener).mT, self._along.of_each(self.lags)
 
     def dynamics(self, theta: Array | Tensor, units: Units = SAME) -> VectorDynamics:
         """Return the autoregression."""

@@ -85,11 +85,11 @@ MAX_DENSE_STATES = 120
 where cells are missing."""
 
 
-MAX_ROUNDS, MAX_ITERATIONS, ROUND = 20, 60, 20
+MAX_ROUNDS, MAX_ITERATIONS, ROUND = 10, 300, 20
 """Largest numbers of rounds of L-BFGS and of iterations in each, and the gain below which there is
 no further round, as a multiple of that of an iteration: one iteration may gain little by chance."""
 
-MEMORY = 20
+MEMORY = 40
 """Steps of which L-BFGS keeps the change of the gradient."""
 
 
