@@ -28,7 +28,7 @@ from tvbo.optimizers.bpe.confidence import FixedWidth, WidthRule
 from tvbo.optimizers.bpe.delays import DelayBound
 from tvbo.optimizers.event import Settings
 from tvbo.optimizers.gp import Failures, GPOptimizer
-from tvbo.optimizers.outcome_model import OutcomeModel
+from tvbo.optimizers.outcome_model import NEGLIGIBLE_WEIGHT, OutcomeModel
 from tvbo.optimizers.pending import Pending
 from tvbo.optimizers.random import RandomSearch
 from tvbo.retention import EntropyThreshold, Reset, Retention, SizeLimit, SlidingWindow, StaleCutoff
@@ -73,9 +73,6 @@ OPTIONS_OF_FITS = (
     *("structure", "action_kernel", "context_kernel"),
 )
 """Options with which hyperparameters are learned."""
-
-NEGLIGIBLE_WEIGHT = 1e-12
-"""Weight at which an observation is discarded where no hyperparameter is ever learned."""
 
 
 class LoopOptions(TypedDict, total=False):

@@ -275,6 +275,12 @@ def test_bad_tables(table):
         Parameters.of_table(table)
 
 
+@pytest.mark.parametrize("column", [[1.0, math.nan], ["x", None]])
+def test_a_table_with_an_empty_cell_is_refused_by_its_column(column):
+    with pytest.raises(InputDataError, match="weight"):
+        Parameters.of_table(pd.DataFrame({"price": [1, 5], "weight": column}))
+
+
 @pytest.mark.parametrize("bounds", [(0.0, 1e-30), (0.0, 1e-9 / 3)])
 def test_bounds_are_not_rounded(bounds):
     optimizer = recipes.random_search(bounds={"x": bounds})

@@ -20,6 +20,7 @@ from tvbo.models.ensemble_gp import EnsembleGP
 from tvbo.models.streaming_gp import StreamingGP
 from tvbo.spaces import AskContext, Box, FiniteSpace, MixedSpace
 from tvbo.spaces.search_space import SearchSpace
+from tvbo.values import check_not_negative, check_positive
 
 TINY = np.finfo(float).tiny
 
@@ -115,8 +116,8 @@ class LogBeta:
     c2: float = 4.0
 
     def __post_init__(self) -> None:
-        if self.c1 < 0 or self.c2 <= 0:
-            raise ValueError(f"Expected c1 >= 0 and c2 > 0. Got c1={self.c1}, c2={self.c2}.")
+        check_not_negative(c1=self.c1)
+        check_positive(c2=self.c2)
 
     def __call__(self, t: int) -> float:
         """Return β in round ``t``."""
@@ -131,14 +132,13 @@ class ConstantBeta:
         beta: β, at least 0.
 
     Raises:
-        ValueError: if ``beta`` is negative.
+        ValueError: if ``beta`` is negative or not finite.
     """
 
     beta: float
 
     def __post_init__(self) -> None:
-        if self.beta < 0:
-            raise ValueError(f"Expected beta >= 0. Got {self.beta}.")
+        check_not_negative(beta=self.beta)
 
     def __call__(self, t: int) -> float:
         """Return β, the same in every round."""

@@ -322,13 +322,16 @@ class Parameters:
         Those of an ordered categorical of pandas have an order.
 
         Raises:
-            InputDataError: if there are no rows, names are not distinct texts, or nothing varies.
+            InputDataError: if there are no rows, a cell is empty, names are not distinct texts, or
+                nothing varies.
         """
         names = list(table.columns)
         if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
             raise InputDataError(f"Expected a table with distinct names of columns. Got {names}.")
         if len(table.index) == 0:
             raise InputDataError("Expected a table with rows. Got an empty one.")
+        if empty := [name for name in names if table[name].isna().any()]:
+            raise InputDataError(f"Expected a value in every cell. Got empty ones in {empty}.")
         parts: list[Number | Category] = []
         for name in names:
             if getattr(table[name].dtype, "ordered", False):
