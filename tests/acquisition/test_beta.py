@@ -18,6 +18,7 @@ def test_log_schedule_is_clamped_at_zero():
         lambda: LogBeta(c1=-1),
         lambda: LogBeta(c2=0),
         lambda: ConstantBeta(-0.1),
+        lambda: ConstantBeta(math.nan),
     ],
 )
 def test_bad_parameters(make):
