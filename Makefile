@@ -117,7 +117,6 @@ bench: $(VENV)/.integrations
 	PYTHONPATH=tests $(BIN)/python benchmarks/acquisitions.py --json docs/results/acquisitions.json
 	$(BIN)/python benchmarks/streaming.py --json docs/results/streaming.json
 	$(BIN)/python benchmarks/temporal_round.py --json docs/results/temporal_round.json
-	PYTHONPATH=. $(BIN)/python benchmarks/context_round.py --json docs/results/context_round.json
 	PYTHONPATH=. $(BIN)/python benchmarks/drift_fit.py --json docs/results/drift_fit.json
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/panel_fit.py --json docs/results/panel_fit.json
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/async_throughput.py --json docs/results/async_throughput.json

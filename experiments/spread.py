@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import signal
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
@@ -14,13 +14,21 @@ import torch
 from rich.console import Console
 from rich.progress import track
 
+from tvbo.terminal import progress_lines
+
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 
-def progress_bar(steps: Sequence[Job], label: str, shown: bool) -> Iterable[Job]:
-    """Return the steps, with a progress bar on stderr, where it does not mix with results."""
-    return track(steps, description=label, console=Console(stderr=True), disable=not shown)
+def progress_bar(steps: Sequence[Job], label: str, shown: bool) -> Iterator[Job]:
+    """Yield the steps, with a progress bar on stderr, or lines where there is no terminal."""
+    console = Console(stderr=True)
+    is_seen = console.is_terminal or console.is_jupyter
+    bar = track(steps, description=label, console=console, disable=not (shown and is_seen))
+    with progress_lines(label, shown and not is_seen) as say:
+        for number, step in enumerate(bar):
+            say(f"{number} of {len(steps)} done")
+            yield step
 
 
 def spread(

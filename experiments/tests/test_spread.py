@@ -2,13 +2,16 @@
 
 import os
 import signal
+import time
 from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel
 
+import experiments.spread as spread_module
 from experiments.bedi.tables import bedi_table4
 from experiments.bogunovic.fig2ab import matched_case
 from experiments.bogunovic.fig2cd import bogunovic_fig2c
@@ -197,3 +200,11 @@ def test_jobs_on_dask(jobs):
         assert done == [2 * job for job in range(20)]
         with pytest.raises(ValueError):
             spread(jobs.double_unless_negative, [1, -1, 2], executor, "", progress=False)
+
+
+def test_without_a_terminal_lines_say_how_many_jobs_are_done(monkeypatch, capsys):
+    often = partial(spread_module.progress_lines, period=0.05)
+    monkeypatch.setattr(spread_module, "progress_lines", often)
+    spread(lambda job: time.sleep(0.2), [0, 1], None, "panels", progress=True)
+    lines = capsys.readouterr().err.splitlines()
+    assert any(line.startswith("panels: 1 of 2 done") for line in lines)

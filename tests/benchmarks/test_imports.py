@@ -1,6 +1,7 @@
-"""Benchmarks, most of which no other test runs, import names that there are."""
+"""Benchmarks, most of which no other test runs: they import, and make runs, what there is."""
 
 import ast
+import re
 from pathlib import Path
 from pkgutil import resolve_name
 
@@ -17,3 +18,9 @@ def test_what_a_benchmark_imports_is_there(file):
                 continue  # Of extras.
             for name in node.names:
                 assert resolve_name(f"{node.module}.{name.name}") is not None
+
+
+def test_make_runs_benchmarks_that_there_are():
+    named = re.findall(r"benchmarks/\S+\.py", (FOLDER.parent / "Makefile").read_text())
+    assert named
+    assert not [name for name in named if not (FOLDER.parent / name).exists()]
