@@ -177,9 +177,8 @@ class Autoregression(Parameters):
 
     def parameters(self, change: Array) -> Array:
         """Return the parameters of a transition less its centre."""
-        x = torch.linalg.solve(self.left, torch.as_tensor(change))
-        parameters: Array = torch.linalg.solve(self.right, x.mT).mT.flatten().numpy()
-        return parameters
+        left, right = self.left.numpy(), self.right.numpy()
+        return np.linalg.solve(left, np.linalg.solve(right, change.T).T).ravel()
 
 
 class KernelLogarithms(torch.nn.Module, Parameters):
@@ -484,18 +483,14 @@ class VectorForm(Form):
         means = filtered.innovations(outputs.unsqueeze(-1))[1][..., 0, 0].numpy()
         errors = filtered.whitened(outputs.unsqueeze(-1))[..., 0, 0].numpy().clip(-FAR, FAR)
         # A less its centre starts at the ridge regression of innovations on states, in units of
-        # their deviations, with the weight of the largest evidence.
+        # their deviations.
         follows = np.append(cells.lags.round(), 0)[cells.gaps[1:]] == 1
         deviations = np.sqrt(variances)
         states = means / deviations
         X, W = states[:-1][follows], errors[1:][follows]
-        eigenvalues, vectors = np.linalg.eigh(X.T @ X)
-        eigenvalues = eigenvalues.clip(min=0.0)[:, None]
-        projected = ((vectors.T @ (X.T @ W)) ** 2).sum(1)[:, None]
-        kept = SHRINKAGES / (SHRINKAGES + eigenvalues)
-        evidence = 0.5 * W.shape[1] * np.log(kept) + 0.5 * projected * kept / SHRINKAGES
-        shrinkage = float(SHRINKAGES[evidence.sum(0).argmax()])
-        ridge = np.linalg.solve(X.T @ X + shrinkage * np.eye(len(rates)), X.T @ W)
+        shrinkage = best_shrinkage(X, W)
+        information = X.T @ X + shrinkage * np.eye(len(rates))
+        ridge = np.linalg.solve(information, X.T @ W)
         center = np.exp(-0.5 * rates)
         fresh = variances * (1 - center**2)
         scale = np.sqrt(fresh)[:, None] / deviations
@@ -506,13 +501,12 @@ class VectorForm(Form):
         )
         # What the states are multiplied with so that they are white, and successive ones
         # uncorrelated but along each direction (Switzer, Green, 1984).
-        whitener = vectors / np.sqrt((eigenvalues[:, 0] + shrinkage) / len(X))
+        whitener = np.linalg.inv(np.linalg.cholesky(information / len(X))).T
         lagged = (states[1:][follows] @ whitener).T @ (X @ whitener)
         whitener = whitener @ np.linalg.eigh(lagged + lagged.T)[1] / deviations[:, None]
         rows = np.where(np.isnan(cells.values), means, cells.values) @ whitener
-        of_rates, of_variances, of_noise = map(
-            torch.as_tensor, scan_arms(replace(cells, values=rows))
-        )
+        found = scan_arms(replace(cells, values=rows))
+        of_rates, of_variances, of_noise = map(torch.as_tensor, found)
         self._along = IndependentDynamics(of_noise, of_rates, of_variances)
         transition = Autoregression(np.diag(center), scale, shrinkage, innovation.root, whitener)
         x, free = transition.parameters(scale * ridge.T), np.zeros(len(innovation.bounds))
@@ -532,6 +526,15 @@ class VectorForm(Form):
         """Return the autoregression."""
         (A, Q, noise), scale = self.values(theta), units.value**2
         return VectorDynamics(noise * scale, A, Q * scale, self.initial * scale, units.time)
+
+
+def best_shrinkage(X: Array, W: Array) -> float:
+    """Return the weight of a ridge regression of ``W`` on ``X`` that has the largest evidence."""
+    eigenvalues, vectors = np.linalg.eigh(X.T @ X)
+    total = SHRINKAGES + eigenvalues.clip(min=0.0)[:, None]
+    projected = ((vectors.T @ (X.T @ W)) ** 2).sum(1)[:, None]
+    evidence = W.shape[1] * np.log(SHRINKAGES / total) + projected / total
+    return float(SHRINKAGES[evidence.sum(0).argmax()])
 
 
 def prior_weight(num_times: float, shrinkage: float) -> float:
