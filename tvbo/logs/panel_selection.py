@@ -59,8 +59,8 @@ SMALLEST_START = 1e-3
 SPREADS = (4.0, 0.25)
 """Factors between the rates of a sum of kernels from which its search begins again."""
 
-ROUGH_ROUNDS = 2
-"""Largest number of rounds of a search whose result is compared or continued."""
+ROUGH_ITERATIONS = 120
+"""Largest number of iterations of a search whose result is compared or continued."""
 
 FIRST_STEP, RATE_TOLERANCE, ROUGH_PROFILE = 0.3, 0.02, 1e-3
 """First step outwards in the logarithm of the rate, to an end of its interval, the tolerance there,
@@ -85,9 +85,9 @@ MAX_DENSE_STATES = 120
 where cells are missing."""
 
 
-MAX_ROUNDS, MAX_ITERATIONS, ROUND = 10, 300, 20
-"""Largest numbers of rounds of L-BFGS and of iterations in each, and the gain below which there is
-no further round, as a multiple of that of an iteration: one iteration may gain little by chance."""
+MAX_ITERATIONS, AGAIN = 3000, 20
+"""Largest number of iterations of L-BFGS, and the gain of all of them from which it begins again,
+as a multiple of that of the last one, which may gain little by chance."""
 
 MEMORY = 40
 """Steps of which L-BFGS keeps the change of the gradient."""
@@ -178,7 +178,7 @@ class PanelSearch:
             # Sums of kernels have several maxima.
             for factor in SPREADS:
                 theta = form.spread(found.theta, factor)
-                tried.append(self.maximize(form, found.regressors, theta, 0.1, ROUGH_ROUNDS))
+                tried.append(self.maximize(form, found.regressors, theta, 0.1, ROUGH_ITERATIONS))
         best = max(tried, key=lambda each: each.objective)
         return self.maximize(form, best.regressors, best.theta, FINE)
 
@@ -231,7 +231,7 @@ class PanelSearch:
             kernels = self.forms[name](self.units.time)
             form = CommonForm(name, kernels, residuals, covariance, self.weight, theta)
         enough = ROUGH if self.whole is None else ROUGH_PART
-        return self.maximize(form, regressors, form.start, enough, ROUGH_ROUNDS)
+        return self.maximize(form, regressors, form.start, enough, ROUGH_ITERATIONS)
 
     def affordable(self, names: list[str]) -> list[str]:
         """Return the forms that this panel allows, and say which are left out."""
@@ -371,7 +371,7 @@ class PanelSearch:
         regressors: Regressors,
         theta: Array,
         enough: float,
-        num_rounds: int = MAX_ROUNDS,
+        num_iterations: int = MAX_ITERATIONS,
         num_held: int = 0,
     ) -> Maximum:
         """Maximize the penalized likelihood over a form's parameters, and means and season.
@@ -385,7 +385,7 @@ class PanelSearch:
             regressors: The functions of means and season, with coefficients at which it starts.
             theta: Parameters at which it starts.
             enough: Gain in log density of an iteration below which the search ends.
-            num_rounds: Largest number of rounds of iterations.
+            num_iterations: Largest number of iterations.
             num_held: Number of first parameters that stay as they are.
         """
         bounds = form.bounds()
@@ -423,19 +423,19 @@ class PanelSearch:
         point, best = np.append(theta, np.zeros(sizes[1])), -math.inf
         free = np.full((sizes[1], 2), [-math.inf, math.inf])
         enough_of_all = {"ftol": enough / num_values, "gtol": 1e-3}
-        for _ in range(num_rounds):
+        converged = False
+        while num_iterations > 0 and not converged:
             found = minimize(
                 descent,
                 point,
                 jac=True,
                 method="L-BFGS-B",
                 bounds=np.concatenate([bounds, free]).tolist(),
-                options={"maxiter": MAX_ITERATIONS, "maxcor": MEMORY, **enough_of_all},
+                options={"maxiter": num_iterations, "maxcor": MEMORY, **enough_of_all},
             )
+            num_iterations -= max(1, found.nit)
             point, before, best = found.x, best, -float(found.fun)
-            converged = best - before < ROUND * enough
-            if converged:
-                break
+            converged = best - before < AGAIN * enough
         theta, steps = np.split(point, [len(theta)])
         coefficients = moved_by(torch.as_tensor(steps)).numpy()
         at_maximum = replace(regressors, coefficients=coefficients)
