@@ -420,10 +420,9 @@ class PanelSearch:
             assert at.grad is not None
             return -value.item(), -at.grad.numpy()
 
-        point, best = np.append(theta, np.zeros(sizes[1])), -math.inf
+        point, best, converged = np.append(theta, np.zeros(sizes[1])), -math.inf, False
         free = np.full((sizes[1], 2), [-math.inf, math.inf])
         enough_of_all = {"ftol": enough / num_values, "gtol": 1e-3}
-        converged = False
         while num_iterations > 0 and not converged:
             found = minimize(
                 descent,

@@ -88,10 +88,12 @@ class KalmanFilter:
     def _one_by_one(self, known: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
         """Return innovations and filtered states, from time to time."""
         errors, states = [], [known.new_zeros(*self.kept.shape[1:-1], known.shape[-1])]
+        # The derivative by an index would be of the size of all matrices.
+        transitions, gains = self.transitions.unbind(), self.gain.unbind()
         for place, value, seen in zip(self.place.tolist(), known, observed, strict=True):
-            predicted = self.transitions[place] @ states[-1]
+            predicted = transitions[place] @ states[-1]
             errors.append(torch.where(seen, value - self.model.observation @ predicted, 0.0))
-            states.append(predicted + self.gain[place] @ errors[-1])
+            states.append(predicted + gains[place] @ errors[-1])
         return torch.stack(errors), torch.stack(states[1:])
 
     def whitened(self, values: Tensor) -> Tensor:
