@@ -303,7 +303,8 @@ class Form(ABC):
         Args:
             theta: The parameters.
             columns: ``T x q``, the same along all directions.
-            values: ``T x n``, of which the products with the columns are wanted too, or None.
+            values: ``T x n``, of which the products with the columns are wanted too, or None; the
+                directions are then orthonormal.
 
         Returns:
             ``n x n``, and ``n x q x q`` or ``n x q x (q + 1)``.
