@@ -46,6 +46,15 @@ class Dynamics(ABC):
         space = self.space(torch.tensor([lag], dtype=torch.float64))
         return space.transitions[0, 0].numpy(), space.innovations[0, 0].numpy()
 
+    def apart(self, lags: Tensor, is_full: bool) -> tuple[Tensor, StateSpace] | None:
+        """Return directions, ``n x n``, and a model of each; None where they are not independent.
+
+        Args:
+            lags: The lags, ``g``.
+            is_full: Whether every arm has a value at every time.
+        """
+        return None
+
 
 InTime = tuple[Tensor, Tensor, Tensor]
 """Transitions over lags ``g x s x s``, stationary covariance ``s x s``, and observation ``s``."""
@@ -74,6 +83,19 @@ def jointly(in_time: InTime, covariance: Tensor, noise: Tensor) -> StateSpace:
     )
 
 
+def by_modes(in_time: InTime, covariance: Tensor, noise: Tensor) -> tuple[Tensor, StateSpace]:
+    """Return the eigenvectors of a covariance over arms that move alike, and a model of each.
+
+    They are independent where all arms have the same noise, and none is missing.
+    """
+    A, P, h = in_time
+    variances, modes = torch.linalg.eigh(covariance)
+    fresh, scale = P - A @ P @ A.mT, variances.clamp_min(0.0)[:, None, None]
+    transitions = A.unsqueeze(1).expand(-1, len(variances), -1, -1)
+    fresh, observation = fresh.unsqueeze(1) * scale, h.unsqueeze(0)
+    return modes, StateSpace(transitions, fresh, P * scale, observation, noise.unsqueeze(-1))
+
+
 @dataclass(frozen=True)
 class CommonDynamics(Dynamics):
     """Temporal kernels that all arms share, with one covariance over arms.
@@ -96,11 +118,18 @@ class CommonDynamics(Dynamics):
 
     def space(self, lags: Tensor) -> StateSpace:
         """Return the model of the components, arm by arm."""
-        with torch.no_grad():
-            parts = [
-                (k.transition(lags), k.stationary_covariance(), k.observation) for k in self.kernels
-            ]
-            return jointly(added(parts, self.shares), self.covariance, self.noise)
+        return jointly(self._in_time(lags), self.covariance, self.noise)
+
+    def apart(self, lags: Tensor, is_full: bool) -> tuple[Tensor, StateSpace] | None:
+        """Return the modes."""
+        return by_modes(self._in_time(lags), self.covariance, self.noise) if is_full else None
+
+    @torch.no_grad()
+    def _in_time(self, lags: Tensor) -> InTime:
+        parts = [
+            (k.transition(lags), k.stationary_covariance(), k.observation) for k in self.kernels
+        ]
+        return added(parts, self.shares)
 
 
 @dataclass(frozen=True)
@@ -121,24 +150,24 @@ class IndependentDynamics(Dynamics):
         """ε of each arm, ``n``."""
         return -torch.expm1(-self.rates)
 
-    def of_each(self, lags: Tensor) -> StateSpace:
-        """Return ``n`` models with one state."""
+    def apart(self, lags: Tensor, is_full: bool = False) -> tuple[Tensor, StateSpace]:
+        """Return the arms."""
         decay = torch.exp(-0.5 * lags.unsqueeze(-1) * self.rates)
         fresh = self.variances * (1 - decay**2)
-        return StateSpace(
+        eye = torch.eye(len(self.noise), dtype=decay.dtype)
+        return eye, StateSpace(
             decay[..., None, None],
             fresh[..., None, None],
             self.variances[:, None, None],
-            torch.ones(1, 1, dtype=decay.dtype),
+            eye[:1, :1],
             self.noise.unsqueeze(-1),
         )
 
     def space(self, lags: Tensor) -> StateSpace:
         """Return the model whose states are the arms."""
-        alone = self.of_each(lags)
+        eye, alone = self.apart(lags)
         matrices = alone.transitions, alone.innovations, alone.initial
         A, Q, P = (torch.diag_embed(each[..., 0, 0]).unsqueeze(-3) for each in matrices)
-        eye = torch.eye(len(self.noise), dtype=self.noise.dtype)
         return StateSpace(A, Q, P, eye, self.noise.unsqueeze(0))
 
 
@@ -214,11 +243,22 @@ class PanelModel:
 
     def filter_panel(self, cells: Cells) -> Belief:
         """Return the belief at the last time of a panel, in the units of the model."""
-        model = self.dynamics.space(torch.as_tensor(cells.lags))
-        residuals = torch.as_tensor(cells.values - self.levels(cells.times)).unsqueeze(1)
-        filtered = KalmanFilter(model, ~residuals.isnan(), cells.gaps)
-        _, states = filtered.innovations(residuals.unsqueeze(-1))
-        return Belief(states[-1, 0, :, 0].numpy(), filtered.filtered[0].numpy())
+        lags = torch.as_tensor(cells.lags)
+        residuals = torch.as_tensor(cells.values - self.levels(cells.times))
+        observed, apart = ~residuals.isnan(), self.dynamics.apart(lags, cells.is_full)
+        if apart is None:
+            model, outputs, observed = self.dynamics.space(lags), residuals, observed.unsqueeze(1)
+        else:
+            directions, model = apart
+            outputs, observed = residuals.nan_to_num() @ directions, observed.unsqueeze(-1)
+        filtered = KalmanFilter(model, observed, cells.gaps)
+        _, states = filtered.innovations(outputs.reshape(*observed.shape, 1))
+        mean, covariance = states[-1, ..., 0], filtered.filtered
+        if apart is not None:
+            mean = directions @ mean
+            pairs = torch.einsum("ib,bst,jb->isjt", directions, covariance, directions)
+            covariance = pairs.reshape(1, mean.numel(), -1)
+        return Belief(mean.flatten().numpy(), covariance[0].numpy())
 
     @property
     def prior(self) -> Belief:

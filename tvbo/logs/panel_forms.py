@@ -24,6 +24,7 @@ from tvbo.logs.panel_dynamics import (
     InTime,
     VectorDynamics,
     added,
+    by_modes,
     jointly,
 )
 from tvbo.logs.state_space import KalmanFilter, StateSpace
@@ -358,8 +359,7 @@ class IndependentForm(Form):
 
     def apart(self, theta: Tensor) -> tuple[Tensor, StateSpace]:
         """Return the arms."""
-        model = self.dynamics(theta).of_each(self.lags)
-        return torch.eye(len(model.noise), dtype=theta.dtype), model
+        return self.dynamics(theta).apart(self.lags)
 
     def dynamics(self, theta: Array | Tensor, units: Units = SAME) -> IndependentDynamics:
         """Return the decay of each arm."""
@@ -409,26 +409,20 @@ class CommonForm(Form):
         super().__init__(cells, start, *self.kernels, shares, noise, self.covariance)
 
     def _moments(self, theta: Tensor) -> tuple[InTime, Tensor, Tensor]:
-        """Return the sum of the components, noise variances, and covariance over arms."""
+        """Return the sum of the components, covariance over arms, and noise variances."""
         *components, shares, noise, K = self.values(theta)
-        return added(components, shares), noise.expand(len(K)), K
+        return added(components, shares), K, noise.expand(len(K))
 
     def in_state_space(self, theta: Tensor, values: Tensor) -> tuple[StateSpace, Tensor]:
         """Return ``n`` models of the modes, or one of all arms where cells are missing."""
         if self.is_full:
             modes, model = self.apart(theta)
             return model, (values @ modes).unsqueeze(-1)
-        in_time, noise, K = self._moments(theta)
-        return jointly(in_time, K, noise), values.unsqueeze(1)
+        return jointly(*self._moments(theta)), values.unsqueeze(1)
 
     def apart(self, theta: Tensor) -> tuple[Tensor, StateSpace]:
         """Return the modes."""
-        (A, P, h), noise, K = self._moments(theta)
-        variances, modes = torch.linalg.eigh(K)
-        fresh, scale = P - A @ P @ A.mT, variances.clamp_min(0.0)[:, None, None]
-        transitions = A.unsqueeze(1).expand(-1, len(variances), -1, -1)
-        fresh, observation = fresh.unsqueeze(1) * scale, h.unsqueeze(0)
-        return modes, StateSpace(transitions, fresh, P * scale, observation, noise.unsqueeze(-1))
+        return by_modes(*self._moments(theta))
 
     def dynamics(self, theta: Array | Tensor, units: Units = SAME) -> CommonDynamics:
         """Return kernels, and the covariance of each component."""
@@ -521,7 +515,7 @@ class VectorForm(Form):
 
     def apart(self, theta: Tensor) -> tuple[Tensor, StateSpace]:
         """Return directions along which the states are nearly independent of one another."""
-        return torch.linalg.inv(self._whitener).mT, self._along.of_each(self.lags)
+        return torch.linalg.inv(self._whitener).mT, self._along.apart(self.lags)[1]
 
     def dynamics(self, theta: Array | Tensor, units: Units = SAME) -> VectorDynamics:
         """Return the autoregression."""

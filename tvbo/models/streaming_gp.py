@@ -17,8 +17,8 @@ from botorch.exceptions.errors import (
 )
 from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.means import Mean
-from scipy.linalg.blas import dgemm, dtrsm
-from scipy.linalg.lapack import dpotrf, dpstrf
+from scipy.linalg.blas import dgemm
+from scipy.linalg.lapack import dpotrf, dpstrf, dtrtri
 from torch import Generator, Size, Tensor
 
 from tvbo.kernels import TemporalDecayKernel, TemporalKernel
@@ -868,10 +868,7 @@ def _lead(A: Array, states: Array) -> Array:
 
 def _solved(root: Array, values: Array) -> Array:
     """Return the inverse of a lower triangular matrix ``q x q``, times ``q x ...``."""
-    if len(root) == 1:
-        quotient: Array = values / root[0, 0]
-        return quotient
-    # SciPy's solve_triangular copies what does not lie as in Fortran, and takes twice as long.
-    columns = values.reshape(len(root), -1).T
-    solved: Array = dtrsm(1.0, root, columns, side=1, lower=1, trans_a=1).T
+    # A product is several times as fast as a triangular solve of many columns.
+    inverse, _ = dtrtri(root, lower=1)
+    solved: Array = inverse @ values.reshape(len(root), -1)
     return solved.reshape(values.shape)
