@@ -257,6 +257,8 @@ class Form(ABC):
     """Number of parameters that BIC counts: of those without a prior."""
     integrates_means: bool = True
     """Whether the likelihood is the restricted one."""
+    has_modes: bool = True
+    """Whether what the panel says of a season is about independent in the modes of its prior."""
 
     def __init__(self, cells: Cells, start: Array, *parts: Parameters):
         self.lags, self.gaps = torch.as_tensor(cells.lags), cells.gaps
@@ -469,6 +471,7 @@ class VectorForm(Form):
     num_counted = 0
     # The information on means would be a pass of the filter for each arm.
     integrates_means = False
+    has_modes = False
 
     def __init__(self, cells: Cells, theta: Array):
         independent = IndependentForm(cells, theta)

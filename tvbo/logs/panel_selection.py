@@ -395,7 +395,9 @@ class PanelSearch:
         start = torch.as_tensor(regressors.coefficients)
         sizes, num_values = [len(theta), start.numel()], self.cells.num_values
         # About the posterior precisions along the directions, of which steps are in units.
-        directions, information = form.white_products(theta, regressors.columns)
+        directions, information = map(torch.as_tensor, (regressors.modes, regressors.information))
+        if regressors.season is None or not form.has_modes:
+            directions, information = form.white_products(theta, regressors.columns)
         shares = (directions.mT @ torch.as_tensor(regressors.modes)).square()
         prior = torch.diag_embed(shares @ torch.as_tensor(regressors.precisions))
         root = torch.linalg.cholesky(information + prior) / math.sqrt(len(values))
