@@ -78,23 +78,18 @@ class KalmanFilter:
         """
         observed = self.observed.unsqueeze(-1)
         known = torch.where(observed, values, 0.0)
+        steps, moved = self.kept @ self.transitions, self._at(self.gain) @ known
         if self.kept.shape[-1] > MAX_PRODUCT:
-            return self._one_by_one(known, observed)
-        states = _recursion(self._at(self.kept @ self.transitions), self._at(self.gain) @ known)
-        predicted = self._at(self.transitions) @ pad(states[:-1], (0, 0, 0, 0, 0, 0, 1, 0))
+            # The derivative by an index would be of the size of all matrices.
+            matrices, states = steps.unbind(), [moved[0]]
+            for place, new in zip(self.place[1:].tolist(), moved[1:], strict=True):
+                states.append(torch.baddbmm(new, matrices[place], states[-1]))
+            filtered = torch.stack(states)
+        else:
+            filtered = _recursion(self._at(steps), moved)
+        predicted = self._at(self.transitions) @ pad(filtered[:-1], (0, 0, 0, 0, 0, 0, 1, 0))
         errors = known - self.model.observation @ predicted
-        return torch.where(observed, errors, 0.0), states
-
-    def _one_by_one(self, known: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
-        """Return innovations and filtered states, from time to time."""
-        errors, states = [], [known.new_zeros(*self.kept.shape[1:-1], known.shape[-1])]
-        # The derivative by an index would be of the size of all matrices.
-        transitions, gains = self.transitions.unbind(), self.gain.unbind()
-        for place, value, seen in zip(self.place.tolist(), known, observed, strict=True):
-            predicted = transitions[place] @ states[-1]
-            errors.append(torch.where(seen, value - self.model.observation @ predicted, 0.0))
-            states.append(predicted + gains[place] @ errors[-1])
-        return torch.stack(errors), torch.stack(states[1:])
+        return torch.where(observed, errors, 0.0), filtered
 
     def whitened(self, values: Tensor) -> Tensor:
         """Return independent standardized innovations, ``T x b x m x r``."""
