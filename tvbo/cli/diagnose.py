@@ -7,15 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tvbo.cli.app import (
-    Run,
-    check_outputs,
-    files_of,
-    print_values,
-    save_files,
-    say,
-    title_of,
-)
+from tvbo.cli.app import Run, check_outputs, files_of, print_values, save_files, say, title_of
 from tvbo.cli.options import Wait
 from tvbo.evaluation import Diagnosis, diagnose
 from tvbo.optimizers import Optimizer

@@ -1,11 +1,7 @@
 """GPyTorch kernels: time, actions and contexts, fixed and learned covariances."""
 
 from tvbo.kernels.context_action import ContextActionKernel
-from tvbo.kernels.finite import (
-    CovarianceMatrixKernel,
-    IdentityKernel,
-    TaskKernel,
-)
+from tvbo.kernels.finite import CovarianceMatrixKernel, IdentityKernel, TaskKernel
 from tvbo.kernels.temporal import (
     ConstantTemporalKernel,
     SeasonalKernel,

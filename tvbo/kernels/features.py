@@ -16,11 +16,7 @@ import torch
 from botorch.exceptions.errors import UnsupportedError
 from botorch.sampling.pathwise.features import KernelFeatureMap
 from botorch.sampling.pathwise.features.generators import GenKernelFeatures, gen_kernel_features
-from botorch.sampling.pathwise.utils import (
-    ChainedTransform,
-    FeatureSelector,
-    SineCosineTransform,
-)
+from botorch.sampling.pathwise.utils import ChainedTransform, FeatureSelector, SineCosineTransform
 from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel, ScaleKernel
 from torch import Tensor
 from torch.distributions import Gamma

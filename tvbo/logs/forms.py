@@ -12,12 +12,7 @@ import torch
 from gpytorch.constraints import Interval
 from gpytorch.kernels import Kernel
 
-from tvbo.kernels import (
-    SeasonalKernel,
-    TemporalDecayKernel,
-    TemporalKernel,
-    TemporalMaternKernel,
-)
+from tvbo.kernels import SeasonalKernel, TemporalDecayKernel, TemporalKernel, TemporalMaternKernel
 from tvbo.kernels.temporal import check_markov
 from tvbo.spaces.times import duration
 

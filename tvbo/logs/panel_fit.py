@@ -29,11 +29,7 @@ from tvbo.logs.panel_forms import FAR
 from tvbo.logs.panel_play import tune_multiplier
 from tvbo.logs.panel_report import PanelFit, messages_of
 from tvbo.logs.panel_season import seasons_of
-from tvbo.logs.panel_selection import (
-    INDEPENDENT,
-    VECTOR,
-    PanelSearch,
-)
+from tvbo.logs.panel_selection import INDEPENDENT, VECTOR, PanelSearch
 from tvbo.logs.season import Season
 from tvbo.quadratic_model import Array
 from tvbo.spaces.observations import check_finite

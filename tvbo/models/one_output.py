@@ -10,11 +10,7 @@ from typing import Any, Self, cast
 
 import torch
 from botorch.acquisition.objective import PosteriorTransform
-from botorch.exceptions.errors import (
-    BotorchTensorDimensionError,
-    InputDataError,
-    UnsupportedError,
-)
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError, UnsupportedError
 from botorch.models.model import FantasizeMixin, Model
 from botorch.posteriors import GPyTorchPosterior, Posterior
 from gpytorch.constraints import GreaterThan

@@ -10,11 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from botorch.exceptions.errors import (
-    BotorchTensorDimensionError,
-    InputDataError,
-    UnsupportedError,
-)
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError, UnsupportedError
 from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.means import Mean
 from scipy.linalg.blas import dgemm

@@ -17,11 +17,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self, TypedDict, overload
 
 import torch
-from botorch.exceptions.errors import (
-    BotorchTensorDimensionError,
-    InputDataError,
-    UnsupportedError,
-)
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError, UnsupportedError
 from torch import Generator, Tensor
 
 from tvbo.optimizers.event import Event, Kind, Settings

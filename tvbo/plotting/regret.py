@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from tvbo.plotting.figure import (
-    algorithm_styles,
-    draw_band,
-    finish_axes,
-    legend_above,
-    new_figure,
-)
+from tvbo.plotting.figure import algorithm_styles, draw_band, finish_axes, legend_above, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
