@@ -269,6 +269,23 @@ def test_several_actions_at_one_time(panel):
         again.tell(trial, r.reward)
 
 
+def test_a_table_of_contexts_is_read_by_name():
+    optimizer = recipes.tv_cgp_ucb(
+        bounds={"x": (0.0, 1.0)}, context_bounds={"a": (0.0, 1.0), "b": (0.0, 1.0)}
+    )
+    table = pd.DataFrame({"b": [0.9, 0.8], "a": [0.1, 0.2]})
+    history = quiet(lambda trial: 0.0, optimizer, 2, contexts=table)
+    contexts = torch.stack([each.trial.context for each in history.rounds])
+    assert contexts.tolist() == [[0.1, 0.9], [0.2, 0.8]]
+
+
+def test_a_history_is_continued_at_the_next_times():
+    optimizer = recipes.random_search(bounds={"x": (0.0, 1.0)})
+    history = quiet(lambda trial: 0.0, optimizer, 3)
+    quiet(lambda trial: 0.0, optimizer, 2, history=history)
+    assert history.t.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]
+
+
 @pytest.mark.parametrize("contexts", [None, DRAWN[1:], DRAWN[:, :1], DRAWN[:, 0]])
 def test_contexts_that_are_missing_or_of_another_shape(panel, contexts):
     optimizer = contextual(panel)

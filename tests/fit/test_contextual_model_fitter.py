@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from botorch.models.kernels import CategoricalKernel
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from reference import rbf
 
@@ -194,3 +195,13 @@ def test_bad_options_are_refused_when_the_loop_is_made(options):
     known = {**kernels(), "forgetting_rate": 0.1, "noise_variance": 0.1, **options}
     with pytest.raises(ValueError):
         recipes.tv_cgp_ucb(**FINITE, **known)
+
+
+def test_a_kernel_that_takes_labels_as_numbers_is_refused_where_they_have_columns():
+    kernel = CategoricalKernel(active_dims=[0]) * RBFKernel(active_dims=[1])
+    bounds = {"mat": ["Al", "Cu", "Fe"], "x": (0.0, 1.0)}
+    with pytest.raises(ValueError, match="CategoricalKernel"):
+        recipes.tv_gp_ucb(bounds=bounds, covar_module=kernel, forgetting_rate=0.1)
+    # Of two labels there is one column, of numbers.
+    bounds["mat"] = ["Al", "Cu"]
+    recipes.tv_gp_ucb(bounds=bounds, covar_module=kernel, forgetting_rate=0.1)

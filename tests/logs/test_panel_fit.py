@@ -54,6 +54,29 @@ def test_rate_means_and_noise_are_found(fit):
     assert low < fit.temporal_kernels[0].forgetting_rate.item() < high
 
 
+def test_a_tuner_goes_on_from_the_end_of_the_log(fit):
+    tuner = fit.optimizer()
+    with pytest.raises(InputDataError, match="239"):
+        tuner.ask()
+    assert tuner.ask(t=240.0).t == 240.0
+
+
+def test_a_level_that_is_no_probability_is_refused_at_once():
+    with pytest.raises(ValueError, match="level"):
+        fit_panel(*panel(), level=1.5)
+
+
+@pytest.mark.parametrize("share", [0.2, 0.6])
+def test_readings_that_are_missing_do_not_change_the_multiplier_much(share):
+    values, times = panel(320, seed=3)
+    holed = values.clone()
+    generator = torch.Generator().manual_seed(0)
+    holed[torch.rand(values.shape, generator=generator) < share] = math.nan
+    whole, part = (fit_panel(each, times, **EXPONENTIAL).tuning for each in (values, holed))
+    # Not what is worst at a time, which missing readings do not cost.
+    np.testing.assert_allclose(part.mean_regret, whole.mean_regret, atol=0.5)
+
+
 def held(kernel):
     return kernel.requires_grad_(False)
 

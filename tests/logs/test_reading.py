@@ -412,3 +412,21 @@ def test_a_parquet_file_of_pyarrow(tmp_path):
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(TableError):
         read_panel(path)
+
+
+def test_times_with_an_offset_are_shown_with_that_of_the_first(write):
+    rows = ["2025-03-01T17:30-08:00,1,1", "2025-03-01T18:30-08:00,2,2", "2025-03-02T03:30Z,3,1"]
+    log = read_log(write("\n".join(["t,x,y", *rows])), "t", "y", ["x"])
+    assert log.axis.times.tolist() == [0.0, 1.0, 2.0]
+    assert log.axis.describe(3.0) == "2025-03-01 20:30:00-08:00"
+    # One without an offset has that of the log.
+    assert log.axis.number("--at", "2025-03-01 20:30") == 3.0
+    assert log.axis.number("--at", "2025-03-02T04:30Z") == 3.0
+    mixed = write("\n".join(["t,x,y", *rows, "2025-03-01 21:30,4,1"]))
+    with pytest.raises(TableError, match="21:30"):
+        read_log(mixed, "t", "y", ["x"])
+
+
+def test_two_lengths_are_no_length(write):
+    with pytest.raises(TableError, match="10min,20min"):
+        read_panel(write(PANEL), resample="10min,20min")

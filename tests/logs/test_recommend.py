@@ -81,3 +81,12 @@ def test_a_time_that_is_past_is_refused():
     X, Y, fit = draw(20, arms=3)
     with pytest.raises(InputDataError):
         recommend(fit, X, Y, t=5.0)
+
+
+def test_a_band_is_in_proportion_to_the_outcomes():
+    X, Y, _ = draw(60, arms=5)
+    one, other = (
+        recommend(fit_drift(X, scale * (Y - 7), num_starts=1), X, scale * (Y - 7))
+        for scale in (1.0, 1e-9)
+    )
+    assert other.interval == pytest.approx([1e-9 * end for end in one.interval], rel=1e-3)

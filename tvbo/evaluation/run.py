@@ -38,7 +38,7 @@ from tvbo.optimizers import Optimizer, Trial
 from tvbo.spaces.observations import check_finite
 from tvbo.terminal import TrialProgress, visible
 from tvbo.test_functions.base import DriftingProblem
-from tvbo.values import as_numbers, check_count
+from tvbo.values import Table, as_numbers, check_count
 
 OnError = Literal["raise", "fail"]
 
@@ -61,7 +61,7 @@ def run(
     max_pending: int = 1,
     delay: DelayFunction | float = 0.0,
     times: Iterable[float] | None = None,
-    contexts: Tensor | None = None,
+    contexts: Table | None = None,
     on_error: OnError | None = None,
     history: History | None = None,
     progress: bool = True,
@@ -91,9 +91,10 @@ def run(
             (2023), where the choice of round t + 1 rests on the outcomes of rounds s with
             s + τ_s <= t. Not with an executor, whose outcomes take their own time.
         times: The time of each round, numbers or timestamps, non-decreasing; default
-            ``1, ..., horizon``. Where a time stands several times, so many actions are tried at it,
-            one after another.
-        contexts: The context of each round, ``horizon x c``; default what ``problem.context`` says.
+            ``1, ..., horizon``, after the rounds of ``history``. Where a time stands several times,
+            so many actions are tried at it, one after another.
+        contexts: The context of each round, ``horizon x c``, or a table with the names; default
+            what ``problem.context`` says.
             An optimizer that was declared without contexts does not get them.
         on_error: What becomes of a trial whose evaluation raises, or returns what is no finite
             number, or a number that the optimizer refuses: ``"fail"``, it fails with that reason,
@@ -125,10 +126,13 @@ def run(
         raise ValueError(f"Expected horizon >= 1 round. Got {horizon}.")
     if times is None and optimizer.time_scale is not None:
         raise ValueError("Expected times, since the optimizer has a time_unit. Got none.")
-    asked = list(range(1, horizon + 1) if times is None else times)
+    ended = 0 if history is None else len(history)
+    asked = list(range(ended + 1, ended + horizon + 1) if times is None else times)
     if len(asked) != horizon:
         raise ValueError(f"Expected {horizon} times. Got {len(asked)}.")
     numbers = [optimizer.labels.number(t) for t in asked]
+    if optimizer.contexts is not None and not isinstance(contexts, Tensor | None):
+        contexts = optimizer.contexts.read_table(contexts)
     rounds = list(zip(numbers, _contexts(objective, contexts, numbers), strict=True))
     if executor is None and max_pending != 1:
         raise ValueError(f"Expected an executor for {max_pending} evaluations at a time. Got none.")
@@ -521,7 +525,7 @@ class _Run:
 
 
 def _contexts(
-    objective: Objective, contexts: Tensor | None, times: Sequence[float]
+    objective: Objective, contexts: Table | None, times: Sequence[float]
 ) -> list[Tensor | None]:
     """Return the context of each round, None where there is none."""
     T, problem = len(times), objective if isinstance(objective, DriftingProblem) else None

@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol, get_args
 import numpy as np
 import torch
 from botorch.exceptions.errors import InputDataError
+from botorch.models.kernels import CategoricalKernel
 from botorch.models.transforms import Normalize, Standardize
 from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
 from gpytorch.kernels import Kernel
@@ -34,7 +35,7 @@ from tvbo.quadratic_model import QuadraticModel
 from tvbo.serialize import from_data, to_data
 from tvbo.spaces import InputLayout
 from tvbo.spaces.observations import Observations
-from tvbo.values import as_number, check_positive
+from tvbo.values import as_number, check_count, check_positive
 
 OBSERVATIONS_PER_PARAMETER = 2
 """A fit waits for this many observations for each number it learns. From fewer, the likelihood
@@ -78,8 +79,7 @@ class RefitEvery:
     every: int = 1
 
     def __post_init__(self) -> None:
-        if self.every != int(self.every) or self.every < 1:
-            raise ValueError(f"Expected every to be 1, 2, ... outcomes. Got {self.every}.")
+        check_count(every=self.every)
 
     def due(self, num_new: int) -> bool:
         """Return whether ``every`` outcomes or more are new."""
@@ -136,7 +136,8 @@ class ModelFitter:
 
     Raises:
         ValueError: if a kernel, the rate, or the scales of structure ``"both"`` must be learned but
-            ``refit`` is never, or a rate or a noise variance is out of range.
+            ``refit`` is never, a rate or a noise variance is out of range, or a kernel takes labels
+            as numbers that have a column each.
     """
 
     def __init__(
@@ -180,6 +181,15 @@ class ModelFitter:
         is_joint = self.drift.averages and not given
         self._has_parts = layout.num_contexts > 0 and covar_module is None and not is_joint
         self.widths = [1] * bounds.shape[-1] if widths is None else list(widths)
+        by_label = isinstance(covar_module, Kernel) and any(
+            isinstance(part, CategoricalKernel) for part in covar_module.modules()
+        )
+        if by_label and max(self.widths) > 1:
+            raise ValueError(
+                "Expected a kernel over one column for each label of a category. Got a "
+                "CategoricalKernel, which takes labels as numbers, as that of a fitted log: give "
+                "rows of numbers as choices."
+            )
         # Columns whose kernel is a default of BoTorch, which expects the unit cube.
         self._scaled_columns: list[int] = []
         if covar_module is None and action_kernel is None:

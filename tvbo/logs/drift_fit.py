@@ -33,7 +33,7 @@ from tvbo.logs.maximize import (
 from tvbo.logs.outliers import MAX_REFITS, LogModel, clipped, is_outlier, outlier_messages
 from tvbo.logs.parameters import scaled_kernel
 from tvbo.terminal import patient_steps
-from tvbo.values import as_number, check_positive
+from tvbo.values import as_number, check_count, check_positive, check_probability
 
 logger = logging.getLogger("tvbo.logs")
 
@@ -134,10 +134,8 @@ def fit_drift(
     if noise_variance is not None:
         noise_variance = as_number("noise_variance", noise_variance)
         check_positive(noise_variance=noise_variance)
-    if not 0 < level < 1 or num_starts < 1:
-        raise ValueError(
-            f"Expected level in (0, 1) and num_starts >= 1. Got {level}, {num_starts}."
-        )
+    check_probability(level=level)
+    check_count(num_starts=num_starts)
     forms: Forms = {} if temporal_kernel is None else forms_of(temporal_kernel)
     log = DriftLog.from_rows(train_X, train_Y, train_Yvar, time_feature, segments, row_numbers)
     messages = []

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from gpytorch.constraints import Interval
 from gpytorch.kernels import Kernel
 
 from tvbo.kernels import SeasonalKernel, TemporalDecayKernel, TemporalKernel, TemporalMaternKernel
 from tvbo.kernels.temporal import check_markov
+from tvbo.models.time_varying_gp import make_temporal_kernel
 from tvbo.spaces.times import duration
 
 LAST_PART = 0.25
@@ -26,10 +26,8 @@ START = 0.3
 
 def exponential(rate: float = START) -> TemporalDecayKernel:
     """Return exponential decay with a start for ρ, and ε anywhere in [0, 1]."""
-    kernel: TemporalDecayKernel = TemporalDecayKernel(
-        forgetting_rate_constraint=Interval(0.0, 1.0, transform=None, initial_value=0.5)
-    ).double()
-    kernel.forgetting_rate = -math.expm1(-rate)
+    kernel = make_temporal_kernel(-math.expm1(-rate))
+    kernel.requires_grad_(True)
     return kernel
 
 

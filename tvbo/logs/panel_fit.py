@@ -34,7 +34,7 @@ from tvbo.logs.season import Season
 from tvbo.quadratic_model import Array
 from tvbo.spaces.observations import check_finite
 from tvbo.spaces.times import ISO_8601, from_iso
-from tvbo.values import as_numbers
+from tvbo.values import as_numbers, check_probability
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -122,7 +122,8 @@ def fit_panel(
             fewer than 8 times or 2 arms, an arm has no value, the values are constant, or nearly
             so, or the period is longer than half the log, or shorter than two gaps.
         TypeError: if a kernel in ``temporal_kernel`` is no temporal kernel.
-        ValueError: if ``temporal_kernel``, ``season`` or ``origin`` is none of the above.
+        ValueError: if ``temporal_kernel``, ``season`` or ``origin`` is none of the above, or
+            ``level`` lies outside (0, 1).
 
     Example:
         >>> fit = fit_panel(values, times, time_unit="5min")
@@ -134,6 +135,7 @@ def fit_panel(
         asked = forms_of("auto" if temporal_kernel is None else temporal_kernel)
         forms = FORMS | asked
         names = [*FORMS, INDEPENDENT, VECTOR] if asked is FORMS else [*asked]
+    check_probability(level=level)
     values, times = as_numbers("values", values), as_numbers("times", times)
     labels = torch.zeros(times.shape) if segments is None else segments
     if values.ndim != 2 or {times.shape, labels.shape} != {values.shape[:1]}:
@@ -165,7 +167,7 @@ def fit_panel(
     found = search.polish(fits[chosen])
     model = found.model(units)
     on_step("playing")
-    folds = [search.fold(chosen, chosen_season, share, rows) for share in TUNED]
+    folds = [search.fold(chosen, chosen_season, share) for share in TUNED]
     return PanelFit(
         time_unit=time_unit,
         num_times=len(rows),

@@ -56,15 +56,13 @@ class Game:
     Args:
         model: The model.
         belief: What is believed before the first row.
-        panel: The panel, for its times and gaps, in the units of the model.
-        values: ``T x n``, what is played; NaN where there is no reading.
+        panel: The panel, in the units of the model; NaN where there is no reading.
         rows: The rows that are played.
     """
 
     model: PanelModel
     belief: Belief
     panel: Cells
-    values: Array
     rows: range
 
     def play(self, choose: Callable[[int, Array, Array, Array], Chosen]) -> Array:
@@ -78,7 +76,7 @@ class Game:
         steps = [model.dynamics.step(lag) for lag in self.panel.lags]
         levels = model.levels(self.panel.times)
         for place, t in enumerate(self.rows):
-            gap, level, readings = self.panel.gaps[t], levels[t], self.values[t]
+            gap, level, readings = self.panel.gaps[t], levels[t], self.panel.values[t]
             belief = model.prior if gap < 0 else advance(belief, *steps[gap])
             mean, variance = model.arms(belief)
             arms, result = choose(place, readings, level + mean, variance)
@@ -116,7 +114,7 @@ def play_multipliers(game: Game) -> Array:
         arms = (mean + multipliers * np.sqrt(variance)).argmax(1)
         at_random = rng.integers(len(readings), size=len(starts))
         arms = np.where(place < starts, at_random, arms)
-        outcomes = np.where(np.isnan(readings[arms]), np.nanmin(readings), readings[arms])
+        outcomes = np.where(np.isnan(readings[arms]), np.nanmean(readings), readings[arms])
         return arms, np.where(place < starts, np.nan, np.nanmax(readings) - outcomes)
 
     by_multiplier = game.play(choose).reshape(-1, len(MULTIPLIERS), STARTS)
@@ -127,9 +125,10 @@ def tune_multiplier(folds: Sequence[Game]) -> Tuning:
     """Choose the multiplier of the standard deviation by playing some folds.
 
     At each time each multiplier takes the arm of its largest upper confidence bound and observes
-    it. An arm without a reading is taken for the worst one of that time. The multiplier nearest to
-    one is chosen whose mean regret is above the least by at most the standard error of the
-    difference (the rule of Breiman et al., 1984): which one is the least is often chance.
+    it. An arm without a reading is taken for a random one, since a tuner leaves out those that
+    fail. The multiplier nearest to one is chosen whose mean regret is above the least by at most
+    the standard error of the difference (the rule of Breiman et al., 1984): which one is the least
+    is often chance.
 
     Args:
         folds: The folds.

@@ -36,7 +36,7 @@ from tvbo.models.time_varying_gp import make_temporal_kernel
 from tvbo.quadratic_model import Array
 from tvbo.serialize import to_data
 from tvbo.spaces import FiniteSpace
-from tvbo.values import check_not_negative
+from tvbo.values import check_not_negative, check_probability
 
 SHORT = 20.0
 """Correlation times that a panel should span for its covariance to be known."""
@@ -247,13 +247,8 @@ class PanelFit(SavedFit):
         later = torch.atleast_1d(torch.as_tensor(times, dtype=torch.float64))
         if not torch.isfinite(later).all() or later.ndim != 1:
             raise InputDataError(f"Expected finite times, k. Got {later.tolist()}.")
-        if not 0 < level < 1:
-            raise ValueError(f"Expected level in (0, 1). Got {level}.")
-        if self.last_time is not None and (later < self.last_time).any():
-            raise InputDataError(
-                f"Expected times from the end of the log on, {self.last_time:g}. Got "
-                f"{later.min().item():g}."
-            )
+        check_probability(level=level)
+        _check_later(self.last_time, later.min().item())
         mean, variance = (torch.as_tensor(each) for each in self.predict_arms(later.numpy()))
         deviation = variance.sqrt()
         half = deviation * torch.special.ndtri(torch.tensor(0.5 + level / 2, dtype=torch.float64))
@@ -355,6 +350,7 @@ class PanelUCB(ArmRule):
         super().__init__(FiniteSpace(fit.choices), generator=generator)
         self.model, self.beta, self.round_length = fit.model, beta, fit.round_length
         # Belief at a time, and the outcomes since then, in order: time, arm, outcome.
+        self._end = fit.last_time
         self._base: tuple[float | None, Belief] = fit.last_time, fit.belief
         self._outcomes: list[tuple[float, int, float]] = []
         self._newest: tuple[float | None, Belief] = self._base
@@ -373,7 +369,11 @@ class PanelUCB(ArmRule):
 
         Args:
             t: The time, not before the newest outcome.
+
+        Raises:
+            InputDataError: if it is before the end of the log.
         """
+        _check_later(self._end, t)
         mean, variance = self.model.arms(self.model.predict(*self._newest, t))
         level = self.model.levels(np.array([t]))[0]
         return torch.as_tensor(level + mean), torch.as_tensor(np.sqrt(variance))
@@ -412,6 +412,12 @@ class PanelUCB(ArmRule):
         level = self.model.levels(np.array([t]))[0, arm]
         belief = self.model.update(self.model.predict(*known, t), arm, value - level)
         return max(t, t if known[0] is None else known[0]), belief
+
+
+def _check_later(end: float | None, t: float) -> None:
+    """Raise if a time is before the end of a log; None is that of independent segments."""
+    if end is not None and not t >= end:
+        raise InputDataError(f"Expected times from the end of the log on, {end:g}. Got {t:g}.")
 
 
 class PanelMean(Mean):

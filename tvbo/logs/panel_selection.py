@@ -341,16 +341,13 @@ class PanelSearch:
             ends.append(-math.expm1(-math.exp(end) / self.units.time))
         return ends[0], ends[1]
 
-    def fold(
-        self, name: str, season: Season | None, share: float, values: Array | None = None
-    ) -> Game:
+    def fold(self, name: str, season: Season | None, share: float) -> Game:
         """Return the model of a form by the first part of the log, and the rows to be played.
 
         Args:
             name: Name of the form.
             season: The season.
             share: Share of the log before those rows.
-            values: Values to play, in the user's unit; None are those with outliers replaced.
         """
         T, segments = len(self.cells.values), np.flatnonzero(self.cells.starts)
         cut, end = int(share * T), min(T, int((share + 1 - SCORED) * T) + 1)
@@ -363,7 +360,7 @@ class PanelSearch:
         part, panel = self.parts[cut], self.units.undo(self.cells)
         model = part.fit(name, season).model(self.units)
         belief, played = model.filter_panel(self.units.undo(part.cells)), range(cut, end)
-        return Game(model, belief, panel, panel.values if values is None else values, played)
+        return Game(model, belief, panel, played)
 
     def maximize(
         self,

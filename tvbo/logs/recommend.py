@@ -18,6 +18,7 @@ from tvbo.logs.drift_result import DriftFit
 from tvbo.logs.forms import in_time
 from tvbo.logs.likelihood import MAX_DENSE
 from tvbo.models.ensemble_gp import EnsembleGP
+from tvbo.models.raw import ScaledMean, times_factor
 from tvbo.models.time_varying_gp import make_drifting_kernel, make_temporal_kernel
 from tvbo.rounding import argmax
 
@@ -121,16 +122,20 @@ def recommend(
         settings["covar_module"], in_time, range(columns), columns, Size()
     )
     noise, mean_module = settings["noise_variance"] or 0.0, settings["mean_module"]
+    # In the unit of the outcomes' deviation, since a model has a least variance.
+    unit = log.Y.std(correction=0).item()
     rows = torch.cat([log.actions, log.times.unsqueeze(-1)], dim=-1)
-    Yvar = None if log.Yvar is None else log.Yvar.unsqueeze(-1)
-    model = EnsembleGP(kernel, noise, mean_module=mean_module).condition_on_observations(
-        rows, log.Y.unsqueeze(-1), Yvar
-    )
+    Yvar = None if log.Yvar is None else log.Yvar.unsqueeze(-1) / unit**2
+    model = EnsembleGP(
+        times_factor(kernel, unit**-2),
+        noise / unit**2,
+        mean_module=ScaledMean(mean_module, 0.0, 1 / unit),
+    ).condition_on_observations(rows, log.Y.unsqueeze(-1) / unit, Yvar)
 
     def moments(X: Tensor, t: float) -> tuple[Tensor, Tensor]:
         rows = torch.cat([X, torch.full_like(X[:, :1], t)], dim=-1)
         posterior: Any = model.posterior(rows.unsqueeze(-2))
-        return posterior.mean.flatten(), posterior.variance.flatten()
+        return unit * posterior.mean.flatten(), unit**2 * posterior.variance.flatten()
 
     def best_of(candidates: Tensor) -> Tensor:
         candidates[:, known] = fixed

@@ -127,7 +127,8 @@ def parse_timedelta(name: str, text: str) -> pd.Timedelta:
     # pandas would read a number without a unit as nanoseconds.
     has_unit = isinstance(text, str) and any(map(str.isalpha, text))
     try:
-        step = pd.Timedelta(text) if has_unit else pd.NaT
+        # And several lengths as their sum.
+        step = pd.Timedelta(text) if has_unit and "," not in text else pd.NaT
     except ValueError as error:
         raise TableError(f"Expected {name} like 10min or 1h. Got {text!r}.") from error
     if not step > pd.Timedelta(0):

@@ -85,6 +85,8 @@ class TimeAxis:
         if self.origin is None:
             return float(numbers_of(pd.Series([text], name=option), "the command").iloc[0])
         at = time_column(pd.DataFrame({option: [text]}), option, "the command").iloc[0]
+        if at.tz is None:
+            at = at.tz_localize(self.origin.tz)
         return float((at - self.origin) / parse_timedelta("time unit", self.unit))
 
 
@@ -199,6 +201,9 @@ def read_log(
     )
 
 
+OFFSET = r"\d(?:Z|[-+]\d\d:?\d\d)$"
+"""The end of a time with an offset from UTC."""
+
 NUMBER = (
     r"^[-+]?([^\w\s#+-]*)\s*[-+]?"  # A sign such as $, not that of numbered labels.
     r"\d+(?:[.,]\d{3})*(?:[.,]\d+)?(?:[eE][-+]?\d+)?\s*(\D{0,8})$"
@@ -229,7 +234,7 @@ def _is_category(column: pd.Series, path: str | Path) -> bool:
 
 
 def time_column(frame: pd.DataFrame, name: str, path: str | Path) -> pd.Series:
-    """Return a column of timestamps, in UTC without an offset, or of numbers."""
+    """Return a column of timestamps, with the offset of the first if they have any, or numbers."""
     column = frame[name]
     if is_numeric_dtype(column):
         numbers = numbers_of(column, path)
@@ -244,9 +249,19 @@ def time_column(frame: pd.DataFrame, name: str, path: str | Path) -> pd.Series:
                 )
             return numbers
     else:
-        # Converted to UTC, since a log may contain a change of the clocks; times without an offset
-        # are not converted.
-        times = from_text(column).dt.tz_convert(None)
+        times, texts = from_text(column), column.astype(str)
+        has_offset = texts.str.contains(OFFSET)
+        if not has_offset.any():
+            times = times.dt.tz_convert(None)
+        elif has_offset.all() and times.notna().all():
+            # One for all, since a log may contain a change of the clocks.
+            times = times.dt.tz_convert(pd.Timestamp(column.iloc[0]).tz)
+        elif times.notna().all():
+            raise TableError(
+                f"Expected an offset such as +01:00 in every time in column '{name}' of {path}, or "
+                f"in none. Got {_first_cell(texts, ~has_offset)} beside "
+                f"{_first_cell(texts, has_offset)}."
+            )
     if times.isna().any():
         raise TableError(
             f"Expected timestamps {ISO_8601} or 31.01.2026 12:00, or numbers, in column '{name}' "
