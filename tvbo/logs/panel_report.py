@@ -248,7 +248,7 @@ class PanelFit(SavedFit):
         if not torch.isfinite(later).all() or later.ndim != 1:
             raise InputDataError(f"Expected finite times, k. Got {later.tolist()}.")
         check_probability(level=level)
-        _check_later(self.last_time, later.min().item())
+        _check_later(self.last_time, min(later.tolist(), default=math.inf))
         mean, variance = (torch.as_tensor(each) for each in self.predict_arms(later.numpy()))
         deviation = variance.sqrt()
         half = deviation * torch.special.ndtri(torch.tensor(0.5 + level / 2, dtype=torch.float64))
@@ -349,8 +349,8 @@ class PanelUCB(ArmRule):
         check_not_negative(beta=beta)
         super().__init__(FiniteSpace(fit.choices), generator=generator)
         self.model, self.beta, self.round_length = fit.model, beta, fit.round_length
-        # Belief at a time, and the outcomes since then, in order: time, arm, outcome.
         self._end = fit.last_time
+        # Belief at a time, and the outcomes since then, in order: time, arm, outcome.
         self._base: tuple[float | None, Belief] = fit.last_time, fit.belief
         self._outcomes: list[tuple[float, int, float]] = []
         self._newest: tuple[float | None, Belief] = self._base
