@@ -422,6 +422,8 @@ def test_times_with_an_offset_are_shown_with_that_of_the_first(write):
     # One without an offset has that of the log.
     assert log.axis.number("--at", "2025-03-01 20:30") == 3.0
     assert log.axis.number("--at", "2025-03-02T04:30Z") == 3.0
+    bare = read_log(write("t,x,y\n2025-03-01T17:30,1,1\n2025-03-01T18:30,2,2"), "t", "y", ["x"])
+    assert bare.axis.number("--at", "2025-03-01 19:30-08:00") == 2.0
     mixed = write("\n".join(["t,x,y", *rows, "2025-03-01 21:30,4,1"]))
     with pytest.raises(TableError, match="21:30"):
         read_log(mixed, "t", "y", ["x"])

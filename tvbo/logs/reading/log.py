@@ -85,8 +85,9 @@ class TimeAxis:
         if self.origin is None:
             return float(numbers_of(pd.Series([text], name=option), "the command").iloc[0])
         at = time_column(pd.DataFrame({option: [text]}), option, "the command").iloc[0]
-        if at.tz is None:
-            at = at.tz_localize(self.origin.tz)
+        if at.tz is None or self.origin.tz is None:
+            # As clocks where the log was written show it.
+            at = at.tz_localize(None).tz_localize(self.origin.tz)
         return float((at - self.origin) / parse_timedelta("time unit", self.unit))
 
 
