@@ -12,6 +12,7 @@ from botorch.models.transforms import Standardize
 from torch import Tensor
 
 from tvbo.spaces.labels import OUTCOME
+from tvbo.values import check_probability
 
 Limits = Mapping[str, tuple[float | None, float | None]]
 """Lower and upper limit of outcomes by name; None is no limit."""
@@ -70,8 +71,7 @@ class Goals:
         if bad := [name for name in names if not isinstance(name, str) or not name]:
             raise ValueError(f"Expected names of outcomes in text. Got {bad[0]!r}.")
         level = 0.95 if min_feasibility is None else min_feasibility
-        if not 0 < level < 1:
-            raise ValueError(f"Expected min_feasibility between 0 and 1. Got {min_feasibility}.")
+        check_probability(min_feasibility=level)
         limits = tuple((names.index(name), *_pair(name, constraints[name])) for name in constraints)
         # A threshold is a lower limit.
         thresholds = tuple(

@@ -94,8 +94,8 @@ def run(
             ``1, ..., horizon``, after the rounds of ``history``. Where a time stands several times,
             so many actions are tried at it, one after another.
         contexts: The context of each round, ``horizon x c``, or a table with the names; default
-            what ``problem.context`` says.
-            An optimizer that was declared without contexts does not get them.
+            what ``problem.context`` says. An optimizer that was declared without contexts does not
+            get them.
         on_error: What becomes of a trial whose evaluation raises, or returns what is no finite
             number, or a number that the optimizer refuses: ``"fail"``, it fails with that reason,
             or ``"raise"``, it stays open, and the run ends with the error. None is ``"raise"`` in

@@ -126,6 +126,7 @@ class CommonDynamics(Dynamics):
 
     @torch.no_grad()
     def _in_time(self, lags: Tensor) -> InTime:
+        """Return the sum of the components."""
         parts = [
             (k.transition(lags), k.stationary_covariance(), k.observation) for k in self.kernels
         ]
