@@ -66,7 +66,7 @@ def test_a_level_that_is_no_probability_is_refused_at_once():
         fit_panel(*panel(), level=1.5)
 
 
-@pytest.mark.parametrize("share", [0.2, 0.6])
+@pytest.mark.parametrize("share", [0.2, pytest.param(0.6, marks=pytest.mark.slow)])
 def test_readings_that_are_missing_do_not_change_the_multiplier_much(share):
     values, times = panel(320, seed=3)
     holed = values.clone()
@@ -233,6 +233,16 @@ def test_one_wrong_cell_is_named_and_changes_little(fit, wrong):
     assert ((one.mean - other.mean).abs() < 0.2 * other.standard_deviation).all()
     ratio = one.standard_deviation / other.standard_deviation
     assert ((ratio > 0.9) & (ratio < 1.3)).all()
+
+
+def test_wrong_cells_that_follow_one_another_by_chance_are_named():
+    values, times = panel(240)
+    cells = [(9 * k, k % 5) for k in range(1, 21)]
+    cells.append((cells[10][0] + 1, cells[10][1]))
+    for row, arm in cells:
+        values[row, arm] += 1e3
+    found = fit_panel(values, times, season=None, temporal_kernel="independent")
+    assert {(int(each.time), each.arm) for each in found.outliers} == set(cells)
 
 
 @pytest.mark.slow

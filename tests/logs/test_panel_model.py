@@ -252,6 +252,27 @@ def test_an_arm_whose_trials_fail_is_left_out_longer_each_time(fit):
 
 
 @pytest.mark.parametrize("fit", ["independent"], indirect=True)
+def test_an_arm_is_left_out_longer_where_a_failure_costs_more_than_it_gains(fit):
+    fit = replace(fit, missing=np.zeros(ARMS))
+    worst = int(fit.arm_means.argmin())
+    counts = []
+    for loss in (0.0, 1e3):
+        level = fit.model.coefficients.copy()
+        level[0, worst] -= loss * np.ptp(level[0])
+        tuner = replace(fit, model=replace(fit.model, coefficients=level)).optimizer(beta=0.0)
+        arms = []
+        for step in range(1, 100):
+            trial = tuner.ask(t=fit.last_time + step * GAP)
+            arms.append(int(trial.X))
+            if arms[-1] == arms[0]:
+                tuner.fail(trial, "no reading")
+            else:
+                tuner.tell(trial, tuner.predict(trial.t)[0][arms[-1]].item())
+        counts.append(arms.count(arms[0]))
+    assert 2 <= counts[1] < counts[0]
+
+
+@pytest.mark.parametrize("fit", ["independent"], indirect=True)
 def test_an_arm_that_often_has_no_reading_is_not_left_out_for_a_few(fit):
     tuner = replace(fit, missing=np.full(ARMS, 0.6)).optimizer(beta=0.0)
     trials = [tuner.ask(t=fit.last_time + GAP)]

@@ -122,8 +122,7 @@ def run(
     Example:
         >>> history = run(lambda trial: measure(trial.X, trial.t), optimizer, horizon=100)
     """
-    if horizon < 1:
-        raise ValueError(f"Expected horizon >= 1 round. Got {horizon}.")
+    check_count(horizon=horizon)
     if times is None and optimizer.time_scale is not None:
         raise ValueError("Expected times, since the optimizer has a time_unit. Got none.")
     ended = 0 if history is None else len(history)

@@ -239,10 +239,9 @@ def panel_rows(values: Tensor, times: Tensor) -> tuple[Tensor, Tensor]:
             "Expected values T x n and T times or segments. Got values.shape="
             f"{tuple(values.shape)} and {tuple(times.shape)}."
         )
-    arms = torch.arange(values.shape[1], dtype=torch.float64)
-    grid_t, grid_arm = torch.meshgrid(times.to(torch.float64), arms, indexing="ij")
     observed = ~values.isnan()
-    return torch.stack([grid_arm[observed], grid_t[observed]], dim=-1), values[observed][:, None]
+    row, arm = observed.nonzero(as_tuple=True)
+    return torch.stack([arm.double(), times.double()[row]], dim=-1), values[observed][:, None]
 
 
 def panel_segments(values: Tensor, segments: Tensor) -> Tensor:

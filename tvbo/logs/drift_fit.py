@@ -269,10 +269,8 @@ class _Fit:
 
     def _prepared(self, log: DriftLog) -> tuple[LikelihoodMaximizer, LikelihoodMaximizer]:
         """Return the maximizers of the likelihood of a log and of a subsample, with one kernel."""
-        if self.covar_module is None:
-            kernel = scaled_kernel(RBFKernel, log.actions, log.Y)
-        else:
-            kernel = deepcopy(self.covar_module).double()
+        kernel = self.covar_module or scaled_kernel(RBFKernel, log.actions, log.Y)
+        kernel = deepcopy(kernel).double()
         # From a correlation of 1 - 1e-6 over the whole log to one of 1e-7 over its smallest gap.
         rate_bounds = (2e-6 / log.span, 32 / log.gaps.min().item())
 
@@ -342,6 +340,5 @@ def _model(maximizer: LikelihoodMaximizer, optimum: Optimum) -> LogModel:
     """Return the model at an optimum, to which its kernel is set."""
     if not math.isfinite(optimum.log_likelihood):
         raise DriftFitError("The likelihood was not finite from any start.")
-    sigma2, mean = maximizer.assign(optimum.theta)
-    rate = math.exp(optimum.log_rate)
-    return LogModel(maximizer.covar_module, rate, sigma2, mean, optimum.theta)
+    _, mean = maximizer.assign(optimum.theta)
+    return LogModel(maximizer.covar_module, mean, optimum.theta)

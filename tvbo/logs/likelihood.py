@@ -33,7 +33,7 @@ BLOCK, GIVEN = 200, 100
 the sparser the older they are, by which long lags are seen."""
 
 
-def windows_of(log: DriftLog, max_dense: int) -> list[tuple[DriftLog, int]]:
+def windows_of(log: DriftLog) -> list[tuple[DriftLog, int]]:
     """Return the blocks of a log, each behind the rows it is given, and the number of these.
 
     A short log is one block.
@@ -41,7 +41,7 @@ def windows_of(log: DriftLog, max_dense: int) -> list[tuple[DriftLog, int]]:
     The age of earlier rows grows geometrically, since without distant rows a slow drift is hardly
     seen (Stein, Chi, Welty, 2004, "Approximating likelihoods for large spatial data sets").
     """
-    if len(log) <= max_dense:
+    if len(log) <= MAX_DENSE:
         return [(log, 0)]
     windows, first = [], 0
     for block, is_first in log.blocks(BLOCK):
@@ -68,7 +68,7 @@ class LogLikelihood:
     is that at the best mean, plus :math:`\tfrac12 \log (2 \pi / 1^\top \Sigma^{-1} 1)`. At its
     maximum what drifts slowly would be taken for a mean.
 
-    It is exact, in :math:`O(n^3)`, for logs of up to ``max_dense`` rows. That of a longer one is
+    It is exact, in :math:`O(n^3)`, for logs of up to 1,000 rows. That of a longer one is
     :math:`\sum_j \log p(y_j \mid y_{c(j)})` over blocks of successive rows, in :math:`O(n)`, each
     given some 100 earlier rows (Vecchia, 1988).
 
@@ -76,14 +76,10 @@ class LogLikelihood:
         log: The observations.
         covar_module: The kernel over actions.
         mean: The prior mean; None integrates it out.
-        max_dense: Rows up to which the likelihood is exact.
     """
 
-    def __init__(
-        self, log: DriftLog, covar_module: Kernel, mean: float | None, max_dense: int = MAX_DENSE
-    ):
-        self.covar_module, self.mean = covar_module, mean
-        self.windows = windows_of(log, max_dense)
+    def __init__(self, log: DriftLog, covar_module: Kernel, mean: float | None):
+        self.covar_module, self.mean, self.windows = covar_module, mean, windows_of(log)
 
     def __call__(self, rate: Tensor, noise_variance: Tensor) -> tuple[Tensor, float]:
         """Return the log likelihood, differentiable, and the mean at which it was evaluated.

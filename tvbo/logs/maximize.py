@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import attrgetter
 from time import process_time
 from timeit import repeat
 
@@ -352,7 +353,7 @@ class Profile:
             upper = self.at_infinity.log_rate
             if self.at_infinity.log_likelihood < self.best.log_likelihood - drop_at_infinity:
                 upper = self._end(self.at_infinity, drop, 1.0)
-            higher = max(self.points.values(), key=_height)
+            higher = max(self.points.values(), key=attrgetter("log_likelihood"))
             if higher.log_likelihood <= self.best.log_likelihood + IMPROVEMENT:
                 break
             # The search found a better maximum than any start: repeat it from there.
@@ -360,7 +361,7 @@ class Profile:
             if self.best.log_likelihood < higher.log_likelihood:
                 self.best, self._model = higher, None
             again = maximizer.explore(at_rate(self.best.theta, self.at_zero.log_rate), RATE)
-            self.at_zero = max(self.at_zero, again, key=_height)
+            self.at_zero = max(self.at_zero, again, key=attrgetter("log_likelihood"))
             self.points |= {o.log_rate: o for o in (self.best, self.at_zero)}
         self.interval = self.rate(lower), self.rate(upper)
 
@@ -453,7 +454,3 @@ class Profile:
 def at_rate(theta: Array, log_rate: float) -> Array:
     """Return a vector of parameters with another log ρ."""
     return np.concatenate([[log_rate], theta[1:]])
-
-
-def _height(optimum: Optimum) -> float:
-    return optimum.log_likelihood

@@ -60,15 +60,11 @@ class LogModel:
 
     Args:
         covar_module: The kernel over actions.
-        rate: ρ.
-        noise_variance: σ².
         mean: The prior mean.
-        theta: All parameters, as they were searched.
+        theta: All parameters as they were searched, first the logarithms of ρ and σ².
     """
 
     covar_module: Kernel
-    rate: float
-    noise_variance: float
     mean: float
     theta: Array
 
@@ -94,7 +90,7 @@ class LogModel:
 
     @torch.no_grad()
     def _in_window(self, log: DriftLog, kept: Tensor, given: Tensor) -> Tensor:
-        rate, noise_variance = torch.tensor([self.rate, self.noise_variance], dtype=torch.float64)
+        rate, noise_variance = torch.as_tensor(self.theta[:2]).exp()
         covar = covariance_of(log, self.covar_module, rate, noise_variance)
         error, error_given = log.Y - self.mean, given - self.mean
         series = torch.cat([error_given[kept, None], covar[kept][:, ~kept]], dim=-1)

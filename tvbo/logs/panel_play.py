@@ -14,7 +14,7 @@ from tvbo.logs.panel_cells import Cells
 from tvbo.logs.panel_dynamics import Belief, PanelModel, advance
 from tvbo.quadratic_model import Array
 
-MULTIPLIERS = (0.0, 0.06, 0.2, 0.6, 1.0, 2.0)
+MULTIPLIERS = (0.0, 0.2, 0.6, 1.0, 2.0)
 """Multipliers of the standard deviation that are tried."""
 
 STARTS, APART = 4, 6
@@ -126,9 +126,8 @@ def tune_multiplier(folds: Sequence[Game]) -> Tuning:
 
     At each time each multiplier takes the arm of its largest upper confidence bound and observes
     it. An arm without a reading is taken for a random one, since a tuner leaves out those that
-    fail. The multiplier nearest to one is chosen whose mean regret is above the least by at most
-    the standard error of the difference (the rule of Breiman et al., 1984): which one is the least
-    is often chance.
+    fail. Which multiplier has the least mean regret is often chance: the middle one is chosen of
+    those above it by at most the standard error of the difference (after Breiman et al., 1984).
 
     Args:
         folds: The folds.
@@ -138,11 +137,11 @@ def tune_multiplier(folds: Sequence[Game]) -> Tuning:
     best, worst = int(means.argmin()), int(means.argmax())
     excess = [mean_and_error(each - regret[best]) for each in regret]
     near = [place for place, (gain, error) in enumerate(excess) if gain <= error]
-    chosen = min(near, key=lambda place: abs(MULTIPLIERS[place] - 1))
+    chosen = near[len(near) // 2]
     gain, error = mean_and_error(regret[worst] - regret[chosen])
     reason = (
         f"Multiplier {MULTIPLIERS[chosen]:g} of the standard deviation: played on later parts of "
-        f"the log, of {len(MULTIPLIERS)} the nearest to 1 that is not told apart from the best, by "
+        f"the log, of {len(MULTIPLIERS)} the middle one of those not told apart from the best, by "
         f"{gain:.2g} ± {error:.2g} a time less than {MULTIPLIERS[worst]:g}."
     )
     return Tuning(MULTIPLIERS[chosen], np.array(MULTIPLIERS), means, reason)

@@ -48,6 +48,9 @@ RARE, FREQUENT = 0.05, 0.99
 """Shares of missing readings: up to the first a failure counts in full, and none counts as more
 than the second."""
 
+COSTLY = 1e3
+"""Largest ratio of the cost of a failure to what an arm gains."""
+
 KEPT = 500
 """Newest outcomes that may still be joined by one of an earlier time."""
 
@@ -332,9 +335,10 @@ class PanelUCB(ArmRule):
     At time ``t`` it takes the arm with the largest :math:`\mu_a(t) + \sqrt{\beta} \sigma_a(t)`, of
     its true value given the log and all outcomes before. An outcome more than six deviations from
     its prediction counts as one at that distance. An arm whose trials fail one after another is
-    left out, for twice as long after each, until it has an outcome; where arms often have no
-    reading, more failures in a row count as one. Outcomes may come in any order; one older than the
-    newest five hundred counts as of their time.
+    left out, for longer after each, until it has an outcome: if a failure costs as much as the arm
+    would gain, twice as long; if it costs more, longer. Where arms often have no reading, more
+    failures in a row count as one. Outcomes may come in any order; one older than the newest five
+    hundred counts as of their time.
 
     Args:
         fit: The fit. Its arms are the choices, by number; times are in its unit.
@@ -388,9 +392,8 @@ class PanelUCB(ArmRule):
 
     def _observe(self, arm: int, t: float, value: float) -> None:
         if math.isnan(value):
-            count = self._failures.get(arm, (0, 0.0))[0] + 1
-            # The first time may be chance: the arm may be taken at the next time again.
-            length = 2.0 ** (self._surprise[arm] * count - 1) - 0.5
+            count = self._failures.pop(arm, (0, t))[0] + 1
+            length = 0.5 * self._patience(arm, t) ** (self._surprise[arm] * count) - 0.5
             self._failures[arm] = count, t + self.round_length * length
             return
         self._failures.pop(arm, None)
@@ -403,6 +406,19 @@ class PanelUCB(ArmRule):
         if len(self._outcomes) > 2 * KEPT:
             self._base = reduce(self._after, self._outcomes[:-KEPT], self._base)
             del self._outcomes[:-KEPT]
+
+    def _patience(self, arm: int, t: float) -> float:
+        """Return the factor by which the time without an arm grows until it is taken again.
+
+        What has failed for a time d works again after another x d with probability x / (1 + x). A
+        failure then costs as much as is lost by waiting where x^2 (1 + x) / 2, about x^3, is the
+        cost of a failure, the worst arm in place of the best, over the gain of this arm.
+        """
+        bounds = self._index(t).tolist()
+        own = bounds.pop(arm)
+        gain, cost = own - max(bounds), own - self.predict(t)[0].min().item()
+        ratio = min(cost / gain, COSTLY) if gain > 0 else COSTLY
+        return 1 + math.cbrt(max(ratio, 1.0))
 
     def _after(
         self, known: tuple[float | None, Belief], outcome: tuple[float, int, float]

@@ -26,7 +26,7 @@ from tvbo.models.raw import raw_kernels, raw_mean, raw_noise_variance, with_time
 from tvbo.models.time_varying_gp import TimeVaryingGP, make_temporal_kernel
 from tvbo.rounding import LEAST_VARIANCE, check_uncertain
 from tvbo.spaces.search_space import FiniteSpace
-from tvbo.values import as_number
+from tvbo.values import as_number, check_probability
 
 CHUNK = 256
 """Most rows that are put together in one part. Once a part has half as many, or as many as there
@@ -292,8 +292,7 @@ class StreamingGP(OneOutputModel):
         tol: float = 1e-12,
     ):
         super().__init__()
-        if not 0 < tol < 1:
-            raise ValueError(f"Expected tol in (0, 1). Got {tol}.")
+        check_probability(tol=tol)
         if (forgetting_rate is None) == (temporal_kernel is None):
             raise ValueError(
                 "Expected either forgetting_rate or temporal_kernel. "

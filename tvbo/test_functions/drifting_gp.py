@@ -12,7 +12,7 @@ from torch import Generator, Tensor
 from tvbo.kernels.temporal import check_forgetting_rate, decay_exponent
 from tvbo.randomness import PROBLEM_SEED, default_generator
 from tvbo.test_functions.panel import PanelProblem
-from tvbo.values import as_numbers
+from tvbo.values import as_numbers, check_count
 
 JITTER = 1e-8
 """Jitter as a share of the mean variance, added to the diagonal of a covariance."""
@@ -47,8 +47,7 @@ def drifting_gp(
         >>> problem = drifting_gp(unit_grid(50), RBFKernel(), forgetting_rate=0.03, horizon=200)
     """
     rate = check_forgetting_rate(forgetting_rate).item()
-    if horizon < 1:
-        raise ValueError(f"Expected horizon >= 1. Got {horizon}.")
+    check_count(horizon=horizon)
     generator = default_generator(generator, PROBLEM_SEED)
     choices = as_numbers("choices", choices)
     root = covariance_root(choices, covar_module)

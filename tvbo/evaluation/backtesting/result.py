@@ -168,7 +168,7 @@ class BacktestResult:
         label, word = self.labels[other], "better" if gap >= 0 else "worse"
         if error is None:
             return f"{abs(gap):.3g} {word} than {label}"
-        amount = _with_error(abs(gap), error)
+        amount = f"{abs(gap):.3g} ± {error:.2g}"
         blocks = len(self.blocks[~self._gap(name, other).isnan()].unique())
         if abs(gap) <= stdtrit(blocks - 1, 0.975) * error:
             return f"not told apart from {label} ({amount} {word})"
@@ -257,18 +257,6 @@ class BacktestResult:
 
     def __repr__(self) -> str:
         return "\n".join([self.to_frame().to_string(float_format="{:.4g}".format), self.verdict])
-
-
-def _with_error(value: float, error: float) -> str:
-    """Format a number and its standard error with one digit of the error, two if it begins with 1.
-
-    Both have as many decimals.
-    """
-    if error == 0 or not math.isfinite(error):
-        return f"{value:.3g} ± {error:.3g}"
-    magnitude = math.floor(math.log10(error))
-    decimals = max(0, -magnitude + (error / 10**magnitude < 2))
-    return f"{value:.{decimals}f} ± {error:.{decimals}f}"
 
 
 def block_estimate(series: Tensor, blocks: Tensor) -> Estimate:
