@@ -235,7 +235,7 @@ def test_one_wrong_cell_is_named_and_changes_little(fit, wrong):
     assert ((ratio > 0.9) & (ratio < 1.3)).all()
 
 
-def test_wrong_cells_that_follow_one_another_by_chance_are_named():
+def test_two_wrong_cells_in_a_row_are_named():
     values, times = panel(240)
     cells = [(9 * k, k % 5) for k in range(1, 21)]
     cells.append((cells[10][0] + 1, cells[10][1]))

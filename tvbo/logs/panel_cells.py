@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import pdtrc
 from torch import Tensor
 
 from tvbo.logs.season import Season
@@ -19,8 +18,9 @@ from tvbo.quadratic_model import Array
 OUTLIER = 8.0
 """Deviations of a cell from its prediction by its arm's past beyond which it is an outlier."""
 
-CHANCE = 0.05
-"""Probability above which so many successive outliers are taken for chance."""
+WRONG = 16.0
+"""Deviations of a cell from its arm's centre beyond which it says nothing of what is usual, and one
+more like it is no move yet."""
 
 TAIL, TAIL_WIDTHS = 0.97, 3.0
 """Quantile of an arm's distances from its median, and its multiple to which they are limited for
@@ -215,8 +215,7 @@ def replace_outliers(
     """Return values whose outliers are what is predicted, and these as row, arm and deviations.
 
     Each arm is filtered by itself. Of successive outliers on one side only the first is replaced:
-    the second shows that the arm has moved. Where no more follow one another than single ones
-    would by chance, it takes a third.
+    the second shows that the arm has moved. So far out that it may be wrong twice, it takes three.
 
     Args:
         cells: The panel, in units of each arm's deviation, about its centre.
@@ -224,29 +223,19 @@ def replace_outliers(
         variances: Variance of what drifts in each arm, ``n``.
         noise: Noise variance of each arm, ``n``.
     """
-
-    def replaced(most: int) -> tuple[Array, list[tuple[int, int, float]], int]:
-        """Return values, at most so many outliers in a row, and the number of second ones."""
-        drawn_in = replace(cells, values=cells.values.copy())
-        side, in_a_row, num_second = np.zeros(len(rates)), np.zeros(len(rates)), 0
-        found: list[tuple[int, int, float]] = []
-        for t, mean, total in _predictions(drawn_in, rates, variances, noise):
-            row = drawn_in.values[t]
-            distance = np.nan_to_num((row - mean) / np.sqrt(total))
-            beyond = np.where(np.abs(distance) > OUTLIER, np.sign(distance), 0.0)
-            in_a_row = np.where(np.isnan(row) | (beyond == side), in_a_row, 0) + (beyond != 0)
-            side = np.where(np.isnan(row), side, beyond)
-            drawn = (beyond != 0) & (in_a_row <= most)
-            num_second += int((drawn & (in_a_row == 2)).sum())
-            found += [(t, int(arm), float(distance[arm])) for arm in np.flatnonzero(drawn)]
-            row[drawn] = mean[drawn]
-        return drawn_in.values, found, num_second
-
-    values, found, num_second = replaced(2)
-    by_chance = len(found) ** 2 / (2 * cells.num_values)
-    if num_second and pdtrc(num_second - 1, by_chance) <= CHANCE:
-        values, found, _ = replaced(1)
-    return values, found
+    cells = replace(cells, values=cells.values.copy())
+    side, in_a_row = np.zeros((2, len(rates)))
+    found: list[tuple[int, int, float]] = []
+    for t, mean, total in _predictions(cells, rates, variances, noise):
+        row = cells.values[t]
+        distance = np.nan_to_num((row - mean) / np.sqrt(total))
+        beyond = np.where(np.abs(distance) > OUTLIER, np.sign(distance), 0.0)
+        in_a_row = np.where(np.isnan(row) | (beyond == side), in_a_row, 0) + (beyond != 0)
+        side = np.where(np.isnan(row), side, beyond)
+        drawn = (beyond != 0) & (in_a_row <= np.where(np.abs(row) > WRONG, 2, 1))
+        found += [(t, int(arm), float(distance[arm])) for arm in np.flatnonzero(drawn)]
+        row[drawn] = mean[drawn]
+    return cells.values, found
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from tvbo.kernels import TemporalKernel
 from tvbo.logs.dataset import check_varies
 from tvbo.logs.forms import EXPONENTIAL, FORMS, forms_of
 from tvbo.logs.panel_cells import (
+    WRONG,
     Cells,
     Outlier,
     Units,
@@ -199,7 +200,8 @@ def _without_outliers(
     deviation = np.where(deviation > 0, deviation, np.nanstd(rows, axis=0))
     deviation = np.where(deviation > 0, deviation, 1.0)
     scaled = Cells.of((rows - center) / deviation, times / gap, starts)
-    usual = replace(scaled, values=scaled.values.clip(-FAR, FAR))
+    typical = np.where(np.abs(scaled.values) > WRONG, np.nan, scaled.values.clip(-FAR, FAR))
+    usual = replace(scaled, values=typical)
     drawn, found = replace_outliers(scaled, *scan_arms(usual))
     values = drawn * deviation + center
     center, deviations = np.nanmedian(values, axis=0), deviations_of(values)
