@@ -222,6 +222,7 @@ def test_fit_with_its_outliers(tvbo, kinds, tmp_path):
         ["--context", "load=heavy", "--recommend"],
         ["--recommend", "--at", "3"],
         ["--recommend", "--at", "soon"],
+        ["--at", "100"],
         ["--workers", "2"],
         ["--by", "machine", "--workers", "2", "--dask", "tcp://127.0.0.1:1"],
         ["--by", "machine", "--recommend"],

@@ -70,7 +70,7 @@ REFUSED = {
     "arm without two readings": (
         panel(lambda t: (str(t), "1" if t == 4 else "", f"{t % 3}")),
         ["--panel"],
-        ["Got 1 of arm 1"],
+        ["Got 1 of arm south"],
     ),
     "irregular panel": (
         panel(lambda t: [str(t + k) for k in range(3)]).replace("\n7,", "\n7.4,"),

@@ -220,11 +220,12 @@ def test_one_wrong_cell_is_named_and_changes_little(fit, wrong):
     values, times = panel()
     spoiled = values.clone()
     spoiled[77, 2] = wrong
-    found = fit_panel(spoiled, times, **EXPONENTIAL)
+    found = fit_panel(spoiled, times, **EXPONENTIAL, arms=["a", "b", "the third", "d", "e"])
     [outlier] = found.outliers
     assert (outlier.time, outlier.arm, outlier.value) == (77.0, 2, wrong)
     assert abs(outlier.deviations) > 8
-    assert any("1e+06 of arm 2 at 77" in message for message in found.messages)
+    assert any("06 of arm the third at 77" in message for message in found.messages)
+    assert f"arm {found.arms[int(found.arm_means.argmax())]}" in found.summary()["largest mean"]
     assert fit.outliers == []
     rates = [each.settings()["forgetting_rate"] for each in (found, fit)]
     assert rates[0] == pytest.approx(rates[1], rel=0.1)
@@ -546,6 +547,10 @@ def test_bad_input_is_refused():
         fit_panel(values, times, temporal_kernel="rbf")
     with pytest.raises(BotorchTensorDimensionError):
         fit_panel(values, times[:-1])
+    with pytest.raises(BotorchTensorDimensionError, match="4 arms"):
+        fit_panel(values, times, arms="abcd")
+    with pytest.raises(InputDataError, match="segments"):
+        fit_panel(values, times, segments=["Monday"] * len(times))
     with pytest.raises(InputDataError, match="3"):
         fit_panel(values, times, **EXPONENTIAL).forecast(3.0)
 

@@ -8,8 +8,8 @@ def test_the_lines_are_the_forecast_of_the_arms_that_are_best():
     generator = torch.Generator().manual_seed(0)
     values = torch.randn(60, 6, dtype=torch.float64, generator=generator) + torch.arange(6)
     times = 2 * torch.arange(60, dtype=torch.float64)
-    fit = fit_panel(values, times, season=None, temporal_kernel="independent")
-    figure = plot_panel_fit(fit, arms=list("abcdef"))
+    fit = fit_panel(values, times, season=None, temporal_kernel="independent", arms="abcdef")
+    figure = plot_panel_fit(fit)
     [axes] = figure.axes
     assert [line.get_label() for line in axes.lines] == list("fedc")
     ahead = torch.as_tensor(axes.lines[0].get_xdata())

@@ -127,21 +127,21 @@ def fit(
                 time_unit=panel_table.axis.unit,
                 origin=panel_table.axis.origin,
                 level=level,
+                arms=panel_table.arms,
                 on_step=on_step,
             )
         model = replace(model, messages=[*model.messages, *panel_table.axis.remarks])
-        best = int(model.arm_means.argmax())
-        largest = {"largest mean": f"{model.arm_means[best]:.4g}, arm {panel_table.arms[best]}"}
-        print_values("Model of the panel", model.summary() | largest)
+        print_values("Model of the panel", model.summary())
         shared.print_candidates(model)
         note(model.tuning.reason)
         save_files(
             (json, model.to_json),
             (save, model.save),
-            (plot, lambda file: save_figure(plot_panel_fit(model, panel_table.arms), file)),
+            (plot, lambda file: save_figure(plot_panel_fit(model), file)),
         )
         return
     shared.reject_options(command, "a long log", "resample season")
+    shared.reject_options(command, "a fit without --recommend", "" if recommend else "at")
     if by is not None:
         shared.reject_options(command, "--by", "temporal recommend at")
     else:

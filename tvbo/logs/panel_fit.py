@@ -59,6 +59,7 @@ def fit_panel(
     time_unit: str = "1",
     origin: datetime | str | None = None,
     level: float = 0.95,
+    arms: Sequence[str] | None = None,
     on_step: Callable[[str], None] = lambda step: None,
 ) -> PanelFit:
     r"""Fit a model of a panel, arms that are read together, at the maximum of its likelihood.
@@ -112,6 +113,7 @@ def fit_panel(
         origin: Timestamp of time zero in local time, such as ``"2012-03-01 00:00"``; None if the
             times are of no calendar.
         level: Confidence of the interval of ε, where the form is ``"exponential"``.
+        arms: Names of the arms, for messages; None counts from 0.
         on_step: Called with the name of each step, for a progress bar.
 
     Returns:
@@ -138,13 +140,15 @@ def fit_panel(
         names = [*FORMS, INDEPENDENT, VECTOR] if asked is FORMS else [*asked]
     check_probability(level=level)
     values, times = as_numbers("values", values), as_numbers("times", times)
-    labels = torch.zeros(times.shape) if segments is None else segments
-    if values.ndim != 2 or {times.shape, labels.shape} != {values.shape[:1]}:
+    labels = torch.zeros(times.shape) if segments is None else as_numbers("segments", segments)
+    arms = [str(arm) for arm in (range(values.shape[-1]) if arms is None else arms)]
+    shapes = [tuple(each.shape) for each in (values, times, labels)]
+    if shapes != [(len(times), len(arms)), (len(times),), (len(times),)]:
         raise BotorchTensorDimensionError(
-            f"Expected values T x n, T times and T labels of segments. Got shapes "
-            f"{tuple(values.shape)}, {tuple(times.shape)} and {tuple(labels.shape)}."
+            f"Expected values T x n, T times, T labels of segments and n arms. Got shapes "
+            f"{', '.join(map(str, shapes))} and {len(arms)} arms."
         )
-    rows, own_times, starts = _checked(values, times, labels)
+    rows, own_times, starts = _checked(values, times, labels, arms)
     gap = float(np.median(np.diff(own_times)[~starts[1:]]))
     on_step("outliers")
     cells, units, outliers = _without_outliers(rows, own_times, starts, gap)
@@ -170,6 +174,7 @@ def fit_panel(
     on_step("playing")
     folds = [search.fold(chosen, chosen_season, share) for share in TUNED]
     return PanelFit(
+        arms=arms,
         time_unit=time_unit,
         num_times=len(rows),
         log_likelihood=found.objective - search.shift,
@@ -178,7 +183,7 @@ def fit_panel(
         evidence=rows_of_forms,
         chosen=list(fits).index(chosen),
         reason=reason,
-        messages=[*search.messages, *messages_of(found, cells, outliers)],
+        messages=[*search.messages, *messages_of(found, cells, outliers, arms)],
         outliers=outliers,
         model=model,
         belief=model.filter_panel(units.undo(cells)),
@@ -227,7 +232,7 @@ def _local_timestamp(origin: datetime | str) -> pd.Timestamp:
 
 
 def _checked(
-    values: Tensor, times: Tensor, labels: Tensor
+    values: Tensor, times: Tensor, labels: Tensor, arms: Sequence[str]
 ) -> tuple[Array, Array, NDArray[np.bool_]]:
     """Return values, times, and whether each begins a segment; raise unless they can be fitted.
 
@@ -249,7 +254,7 @@ def _checked(
     if counts.min() < 2:
         raise InputDataError(
             f"Expected at least two values of each arm. Got {int(counts.min())} of arm "
-            f"{int(counts.argmin())}."
+            f"{arms[int(counts.argmin())]}."
         )
     starts = torch.ones(T, dtype=torch.bool)
     starts[1:] = kept.diff() != 0

@@ -86,6 +86,7 @@ class PanelFit(SavedFit):
     r"""A model of a panel, :math:`y_a(t) = m_a + s_a(t) + f_a(t) + \text{noise}`.
 
     Args:
+        arms: Names of the arms, ``n``.
         time_unit: Name of the unit of time.
         num_times: Number of times.
         log_likelihood: Log likelihood and log densities of the priors, at the maximum.
@@ -104,6 +105,7 @@ class PanelFit(SavedFit):
         tuning: The multiplier of a tuner's standard deviation, with its reason.
     """
 
+    arms: list[str]
     time_unit: str
     num_times: int
     log_likelihood: float
@@ -129,7 +131,7 @@ class PanelFit(SavedFit):
         if not self.missing.shape == noise.shape == mean[0].shape or not (noise >= 0).all():
             raise ValueError(
                 f"Expected shares of missing readings and noise variances, of at least 0, of "
-                f"{len(mean[0])} arms. Got {self.missing} and {noise}."
+                f"{self.num_arms} arms. Got {self.missing} and {noise}."
             )
 
     @property
@@ -140,7 +142,7 @@ class PanelFit(SavedFit):
     @property
     def num_arms(self) -> int:
         """Number of arms."""
-        return int(self.model.coefficients.shape[1])
+        return len(self.arms)
 
     @property
     def choices(self) -> Tensor:
@@ -297,7 +299,7 @@ class PanelFit(SavedFit):
             interval[name] = f"{low:.4g} to {high:.4g}"
         return {
             "panel": f"{self.num_arms} arms, {self.num_times} times",
-            "largest mean": f"{self.arm_means[best]:.4g}, arm {best}",
+            "largest mean": f"{self.arm_means[best]:.4g}, arm {self.arms[best]}",
             "season": describe_season(self),
             "drift": self._describe_drift(),
             **interval,
@@ -474,13 +476,15 @@ def _range(values: Tensor) -> str:
     return f"{middle:.4g} ({low:.3g} to {high:.3g})"
 
 
-def messages_of(maximum: Maximum, cells: Cells, outliers: Sequence[Outlier]) -> list[str]:
+def messages_of(
+    maximum: Maximum, cells: Cells, outliers: Sequence[Outlier], arms: Sequence[str]
+) -> list[str]:
     """Return warnings on the reliability of the numbers."""
     messages = []
     if outliers:
         largest = sorted(outliers, key=lambda each: -abs(each.deviations))[:NAMED_OUTLIERS]
         named = ", ".join(
-            f"{each.value:.4g} of arm {each.arm} at {each.time:g}" for each in largest
+            f"{each.value:.4g} of arm {arms[each.arm]} at {each.time:g}" for each in largest
         )
         others = len(outliers) - len(largest)
         messages.append(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,13 +16,8 @@ SHOWN_ARMS, SHOWN_GAPS = 4, 96
 """Arms and gaps after the log that are shown."""
 
 
-def plot_panel_fit(fit: PanelFit, arms: Sequence[str] | None = None) -> Figure:
-    """Plot what a fit expects after the log: the arms that become the best, with their bands.
-
-    Args:
-        fit: The fit.
-        arms: Names of the arms; None counts from 0.
-    """
+def plot_panel_fit(fit: PanelFit) -> Figure:
+    """Plot what a fit expects after the log: the arms that become the best, with their bands."""
     start = 0.0 if fit.last_time is None else fit.last_time
     ahead = start + fit.round_length * torch.arange(1, SHOWN_GAPS + 1, dtype=torch.float64)
     forecast = fit.forecast(ahead)
@@ -35,8 +29,7 @@ def plot_panel_fit(fit: PanelFit, arms: Sequence[str] | None = None) -> Figure:
     figure = new_figure(8.0, 4.2)
     axes = figure.subplots()
     for color, arm in zip(COLORS, order[:SHOWN_ARMS].tolist(), strict=False):
-        name = str(arm) if arms is None else arms[arm]
-        axes.plot(ahead, forecast.mean[:, arm], color=color, label=name)
+        axes.plot(ahead, forecast.mean[:, arm], color=color, label=fit.arms[arm])
         axes.fill_between(
             ahead, forecast.lower[:, arm], forecast.upper[:, arm], color=color, alpha=0.12
         )
