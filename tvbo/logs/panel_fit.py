@@ -142,8 +142,8 @@ def fit_panel(
     values, times = as_numbers("values", values), as_numbers("times", times)
     labels = torch.zeros(times.shape) if segments is None else as_numbers("segments", segments)
     arms = [str(arm) for arm in (range(values.shape[-1]) if arms is None else arms)]
-    shapes = [tuple(each.shape) for each in (values, times, labels)]
-    if shapes != [(len(times), len(arms)), (len(times),), (len(times),)]:
+    T, shapes = times.numel(), [tuple(each.shape) for each in (values, times, labels)]
+    if shapes != [(T, len(arms)), (T,), (T,)]:
         raise BotorchTensorDimensionError(
             f"Expected values T x n, T times, T labels of segments and n arms. Got shapes "
             f"{', '.join(map(str, shapes))} and {len(arms)} arms."

@@ -484,7 +484,7 @@ def messages_of(
     if outliers:
         largest = sorted(outliers, key=lambda each: -abs(each.deviations))[:NAMED_OUTLIERS]
         named = ", ".join(
-            f"{each.value:.4g} of arm {arms[each.arm]} at {each.time:g}" for each in largest
+            f"{each.value:.4g} of arm {arms[each.arm]} at {each.time:.10g}" for each in largest
         )
         others = len(outliers) - len(largest)
         messages.append(
