@@ -220,6 +220,7 @@ def test_fit_with_its_outliers(tvbo, kinds, tmp_path):
     [
         ["--context", "x1=2"],
         ["--context", "load=heavy", "--recommend"],
+        ["--context", "load=nan", "--recommend"],
         ["--recommend", "--at", "3"],
         ["--recommend", "--at", "soon"],
         ["--at", "100"],

@@ -337,7 +337,7 @@ def test_outcomes_and_times_in_other_units_give_the_same_model(name):
 def test_a_season_is_found_in_the_log_and_kept():
     values, times = panel(240, period=24)
     fit = fit_panel(values, times)
-    assert fit.season_length == pytest.approx(24, rel=0.02)
+    assert fit.season.length == pytest.approx(24, rel=0.02)
     assert all(row.has_season for row in fit.evidence)
     truth = panel(264, period=24, rate=0.0)[0][-24:] - panel(264, rate=0.0)[0][-24:]
     later = torch.arange(240.0, 264.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -214,6 +215,8 @@ def recommend_at(
         labels = table.categories.get(place)
         try:
             number = float(labels.index(text) if labels else text) if text else newest[place]
+            if not math.isfinite(number):
+                raise ValueError
         except ValueError as error:
             known = f"one of {', '.join(labels)}" if labels else "a number"
             raise TableError(f"Expected {known} for context '{name}'. Got {text!r}.") from error

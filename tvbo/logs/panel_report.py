@@ -159,11 +159,6 @@ class PanelFit(SavedFit):
         """The season, in the unit of time of the fit; None without one."""
         return self.model.season
 
-    @property
-    def season_length(self) -> float | None:
-        """Period of the season, or length of the segments; None without a season."""
-        return None if self.season is None else self.season.length
-
     @cached_property
     def noise_variances(self) -> Tensor:
         """Noise variance of each arm, ``n``."""
@@ -284,7 +279,7 @@ class PanelFit(SavedFit):
         return {
             **{name: to_data(getattr(self, name)) for name in names},
             "form": self.form,
-            "season_length": self.season_length,
+            "season_length": None if self.season is None else self.season.length,
             "arm_means": self.arm_means.tolist(),
             "noise_variances": self.noise_variances.tolist(),
             "drift": drift,
