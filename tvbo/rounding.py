@@ -73,8 +73,7 @@ def argmax(values: Tensor, generator: Generator | None = None) -> Tensor:
     if generator is None:
         return tied.to(torch.uint8).argmax(dim=-1)
     places = tied.nonzero().squeeze(-1)
-    drawn: Tensor = places[torch.randint(len(places), (), generator=generator)]
-    return drawn
+    return places[torch.randint(len(places), (), generator=generator)]
 
 
 def check_uncertain(variance: Tensor | Array, prior_variance: Tensor | Array) -> None:

@@ -22,8 +22,7 @@ def threads_for(num_rows: int) -> AbstractContextManager[object]:
     """
     if num_rows > SMALL:
         return nullcontext()
-    limit: AbstractContextManager[object] = _controller(len(sys.modules)).limit(limits=1)
-    return limit
+    return _controller(len(sys.modules)).limit(limits=1)
 
 
 @lru_cache(maxsize=1)

@@ -67,8 +67,7 @@ class SuccessModel:
 
     def log_probability(self, rows: Tensor) -> Tensor:
         """Return the logarithm of the probability, ``...``, at rows ``... x d``."""
-        values: Tensor = ClosedForm.apply(rows.double(), self.evaluate)[0].to(rows)
-        return values
+        return ClosedForm.apply(rows.double(), self.evaluate)[0].to(rows)
 
     def evaluate(self, X: Array, with_gradients: bool) -> tuple[Array, Pullback | None]:
         """Return log probabilities, ``1 x b``, at rows ``b x d``, and what differentiates them."""
@@ -82,7 +81,6 @@ class SuccessModel:
             is_inside = (probability > LEAST) & (probability < 1.0)
             factors = np.where(is_inside, by_values[0] / probability, 0.0)
             by_covar = factors[:, None] * self._coefficients
-            by_rows: Array = from_covar(by_covar[None]).sum(axis=-1).T
-            return by_rows
+            return from_covar(by_covar[None]).sum(axis=-1).T
 
         return values, pullback

@@ -174,8 +174,7 @@ class ShareInside:
 
     def __call__(self, X: Tensor) -> Tensor:
         """Return h, ``b``, at rows ``[action | time]``, ``b x (d + 1)``."""
-        share: Tensor = ClosedForm.apply(X.double(), self.evaluate)[0].to(X)
-        return share
+        return ClosedForm.apply(X.double(), self.evaluate)[0].to(X)
 
     def evaluate(self, X: Array, with_gradients: bool) -> tuple[Array, Pullback | None]:
         """Return h, ``1 x b``, at rows ``b x (d + 1)``, and what differentiates it."""
@@ -237,8 +236,7 @@ class EdgeCorrectedUCB(AnalyticAcquisitionFunction):
     @t_batch_mode_transform(expected_q=1)  # type: ignore[arg-type]
     def forward(self, X: Tensor) -> Tensor:
         """Return the values, ``b``, at rows ``[action | time]``, ``b x 1 x (d + 1)``."""
-        value: Tensor = ClosedForm.apply(X.squeeze(-2).double(), self._stacked)[0].to(X)
-        return value
+        return ClosedForm.apply(X.squeeze(-2).double(), self._stacked)[0].to(X)
 
     def value_and_gradient(self, X: Array) -> tuple[Array, Array]:
         """Return the values ``b`` at rows ``b x (d + 1)``, and gradients ``b x (d + 1)``."""

@@ -135,8 +135,7 @@ class LogarithmPrior(NormalPrior):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Return the log density of the logarithm."""
-        log_prob: Tensor = super().log_prob(value.log())
-        return log_prob
+        return super().log_prob(value.log())
 
     def rsample(self, sample_shape: Size = Size()) -> Tensor:  # noqa: B008
         """Return draws of the parameter."""

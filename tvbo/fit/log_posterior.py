@@ -228,15 +228,13 @@ class LogPosterior:
         # Other priors than those of logarithms are densities of the parameter itself.
         z = (theta - self._location) / self._spread
         terms = 0.5 * np.square(z) + np.log(self._spread) + theta * self._is_of_parameter
-        log_density: Array = -(terms + 0.5 * math.log(2 * math.pi)).sum(axis=-1)
-        return log_density
+        return -(terms + 0.5 * math.log(2 * math.pi)).sum(axis=-1)
 
     def _shares(self, theta: Array) -> Array:
         """Return the shares of each part and of both together, ``... x 3``, or 1 of one part."""
         ratios = np.exp(theta[..., self._effects])
         ratios = np.concatenate([ratios, np.ones_like(theta[..., :1])], axis=-1)
-        shares: Array = ratios / ratios.sum(axis=-1, keepdims=True)
-        return shares
+        return ratios / ratios.sum(axis=-1, keepdims=True)
 
     def _numbers(self, theta: Array) -> Array:
         """Return the hyperparameters of logarithms, ``p``, with ε for ρ."""

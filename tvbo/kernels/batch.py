@@ -48,8 +48,7 @@ class BatchKernel(Kernel):
         if not parts:
             return own
         # torch.broadcast_shapes would import SymPy at its first call.
-        shape: Size = torch.broadcast_tensors(*map(torch.empty, (own, *parts)))[0].shape
-        return shape
+        return torch.broadcast_tensors(*map(torch.empty, (own, *parts)))[0].shape
 
     @batch_shape.setter
     def batch_shape(self, value: Size) -> None:
@@ -63,14 +62,12 @@ class BatchKernel(Kernel):
         if len(held) > 1:
             raise RuntimeError(f"The kernel's parameters have multiple dtypes: {held}.")
         types = held or [each.dtype for each in parts]
-        dtype: torch.dtype = reduce(torch.promote_types, types)
-        return dtype
+        return reduce(torch.promote_types, types)
 
     @property
     def device(self) -> torch.device:
         """Device of parameters, matrices, and the other kernels."""
-        device: torch.device = next(iter(self.parts.values() or [self._one])).device
-        return device
+        return next(iter(self.parts.values() or [self._one])).device
 
     def __call__(self, *inputs: Any, **params: Any) -> Any:
         """Return the covariances of inputs, as GPyTorch's kernels do."""

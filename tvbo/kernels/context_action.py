@@ -96,8 +96,7 @@ class ContextActionKernel(BatchKernel):
             UnsupportedError: if the structure is another one, which has no scales of its own.
         """
         self._check_scaled()
-        scales: Tensor = self.raw_outputscales_constraint.transform(self.raw_outputscales)
-        return scales
+        return self.raw_outputscales_constraint.transform(self.raw_outputscales)
 
     @outputscales.setter
     def outputscales(self, value: Tensor | Sequence[float]) -> None:
@@ -136,8 +135,7 @@ class ContextActionKernel(BatchKernel):
 def _input_columns(kernel: Module) -> list[int]:
     """Return the columns of its input that a kernel uses; raise if it uses all of them."""
     if isinstance(kernel, Kernel) and kernel.active_dims is not None:
-        columns: list[int] = kernel.active_dims.tolist()
-        return columns
+        return kernel.active_dims.tolist()
     parts = [m for m in kernel.children() if any(isinstance(x, Kernel) for x in m.modules())]
     if not parts:
         raise ValueError(

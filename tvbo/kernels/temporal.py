@@ -146,8 +146,7 @@ class TemporalKernel(BatchKernel):
         lag = (x1 - x2).abs().squeeze(-1) if diag else (x1 - x2.mT).abs()
         if diag or not self.batch_shape:
             return self.correlation(lag)
-        covar: Tensor = self.correlation(lag.flatten(-2)).unflatten(-1, lag.shape[-2:])
-        return covar
+        return self.correlation(lag.flatten(-2)).unflatten(-1, lag.shape[-2:])
 
     def _register(self, name: str, prior: Prior | None, constraint: Interval) -> None:
         """Register a parameter ``raw_<name>`` of shape ``batch_shape x 1``."""
@@ -174,8 +173,7 @@ class TemporalKernel(BatchKernel):
 
     def _get(self, name: str) -> Tensor:
         constraint = getattr(self, f"raw_{name}_constraint")
-        value: Tensor = constraint.transform(getattr(self, f"raw_{name}"))
-        return value
+        return constraint.transform(getattr(self, f"raw_{name}"))
 
     def _set(self, value: Tensor | float, name: str) -> None:
         value = torch.as_tensor(value).to(getattr(self, f"raw_{name}"))

@@ -39,5 +39,4 @@ def empirical_covariance(values: Tensor) -> Tensor:
     if observed.all():
         return moments
     eigenvalues, modes = torch.linalg.eigh(moments)
-    covar: Tensor = modes * eigenvalues.clamp_min(0.0) @ modes.mT
-    return covar
+    return modes * eigenvalues.clamp_min(0.0) @ modes.mT

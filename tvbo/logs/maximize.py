@@ -447,8 +447,7 @@ class Profile:
         while excess(outer) < 0:
             step *= 1.5
             inner, outer = outer, outer + outwards * step
-        end: float = brentq(excess, inner, outer, xtol=ROOT_TOLERANCE)
-        return end
+        return brentq(excess, inner, outer, xtol=ROOT_TOLERANCE)
 
 
 def at_rate(theta: Array, log_rate: float) -> Array:

@@ -68,8 +68,7 @@ class Cells:
     @property
     def starts(self) -> NDArray[np.bool_]:
         """Whether each time begins a segment, ``T``."""
-        begins: NDArray[np.bool_] = self.gaps < 0
-        return begins
+        return self.gaps < 0
 
     @property
     def span(self) -> float:
@@ -149,8 +148,7 @@ def deviations_of(values: Array) -> Array:
     deviations = np.zeros(values.shape[1])
     deviations[read] = np.nanstd(values[:, read], axis=0)
     typical = math.sqrt(float((deviations**2).mean()))
-    floored: Array = np.maximum(deviations, SMALLEST_DEVIATION * typical)
-    return floored
+    return np.maximum(deviations, SMALLEST_DEVIATION * typical)
 
 
 def typical_range(values: Array) -> tuple[Array, Array]:
@@ -269,8 +267,7 @@ class Regressors:
 
 def posterior_precision(information: Array, precisions: Array) -> Array:
     """Return the posterior precisions of the coefficients of each mode, ``n x q x q``."""
-    total: Array = information + precisions[:, None] * np.eye(precisions.shape[1])
-    return total
+    return information + precisions[:, None] * np.eye(precisions.shape[1])
 
 
 def log_volume(information: Array, precisions: Array) -> float:

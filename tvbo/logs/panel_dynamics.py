@@ -239,8 +239,7 @@ class PanelModel:
 
     def levels(self, times: Array) -> Array:
         """Return means and season of the arms, ``len(times) x n``."""
-        levels: Array = columns_of(self.season, times) @ self.coefficients
-        return levels
+        return columns_of(self.season, times) @ self.coefficients
 
     def filter_panel(self, cells: Cells) -> Belief:
         """Return the belief at the last time of a panel, in the units of the model."""

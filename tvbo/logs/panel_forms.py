@@ -127,8 +127,7 @@ class CovarianceFactor(Parameters):
     def factor(self, x: Tensor) -> Tensor:
         """Return the factor, ``n x n``."""
         entries = torch.where(self.is_diagonal, x.exp(), x)
-        factor: Tensor = self.root @ torch.zeros_like(self.root).index_put(self.lower, entries)
-        return factor
+        return self.root @ torch.zeros_like(self.root).index_put(self.lower, entries)
 
     def value(self, x: Tensor) -> Tensor:
         """Return the covariance, ``n x n``."""
@@ -144,8 +143,7 @@ class CovarianceFactor(Parameters):
         log_determinant = 2 * factor.diagonal().log().sum()
         # Zero at a multiple of the target, its largest value.
         best = self.target.log().sum() + n * math.log(n)
-        density: Tensor = -0.5 * self.weight * (log_determinant + n * trace.log() - best)
-        return density
+        return -0.5 * self.weight * (log_determinant + n * trace.log() - best)
 
 
 class Autoregression(Parameters):
@@ -173,8 +171,7 @@ class Autoregression(Parameters):
         return -0.5 * self.weight * (self._change(x) / self.scale).square().sum()
 
     def _change(self, x: Tensor) -> Tensor:
-        changed: Tensor = self.left @ x.reshape(self.center.shape) @ self.right.mT
-        return changed
+        return self.left @ x.reshape(self.center.shape) @ self.right.mT
 
     def parameters(self, change: Array) -> Array:
         """Return the parameters of a transition less its centre."""
@@ -222,15 +219,13 @@ class KernelLogarithms(torch.nn.Module, Parameters):
             constraint = getattr(self.kernel, f"raw_{name}_constraint")
             value = constraint.inverse_transform(_from_log(name, log))
             raw[f"kernel.raw_{name}"] = value.expand(getattr(self.kernel, f"raw_{name}").shape)
-        found: InTime = functional_call(self, raw, ())
-        return found
+        return functional_call(self, raw, ())
 
     def kernel_at(self, x: Tensor, gap: float) -> TemporalKernel:
         """Return a kernel with these parameters, for times in units of which a gap is so long."""
         for name, log in zip(self.names, x, strict=True):
             setattr(self.kernel, name, _from_log(name, log))
-        kernel: TemporalKernel = in_unit_of_time(self.kernel, 1 / gap).requires_grad_(False)
-        return kernel
+        return in_unit_of_time(self.kernel, 1 / gap).requires_grad_(False)
 
 
 def _from_log(name: str, log: Tensor) -> Tensor:

@@ -452,8 +452,7 @@ class PanelMean(Mean):
         times, place = torch.unique(x[..., -1].detach().double().cpu(), return_inverse=True)
         means = torch.as_tensor(self._fit.predict_arms(times.numpy())[0])
         arms = x[..., 0].detach().round().long().cpu()
-        mean: Tensor = means[place, arms].to(x)
-        return mean
+        return means[place, arms].to(x)
 
 
 def describe_season(fit: PanelFit) -> str:

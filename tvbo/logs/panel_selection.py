@@ -403,8 +403,7 @@ class PanelSearch:
             solved = torch.linalg.solve_triangular(
                 root.mT, steps.reshape(*root.shape[:2], 1), upper=True
             )
-            moved: Tensor = start + (directions @ solved[..., 0]).mT
-            return moved
+            return start + (directions @ solved[..., 0]).mT
 
         def descent(point: Array) -> tuple[float, Array]:
             at = torch.tensor(point, requires_grad=True)
@@ -499,8 +498,7 @@ def filled_in(residuals: Cells) -> Array:
     import pandas as pd
 
     table = pd.DataFrame(residuals.values).interpolate(limit_direction="both")
-    filled: Array = table.fillna(0.0).to_numpy(copy=True)
-    return filled
+    return table.fillna(0.0).to_numpy(copy=True)
 
 
 def covariance_weight(cells: Cells) -> float:

@@ -70,8 +70,7 @@ class SavedFit:
                     f"Expected a {kind} of version {SAVED_VERSION}. Got {shortened(found)} of "
                     f"version {shortened(number)} in {path}, of tvbo {content.get('tvbo')!r:.20}."
                 )
-            fit: Self = from_data(cls, content["fit"])
-            return fit
+            return from_data(cls, content["fit"])
         except SerializationError:
             raise
         except Exception as error:

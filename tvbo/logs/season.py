@@ -118,8 +118,7 @@ class WorkweekSeason(PeriodicSeason):
         """Return whether each time lies on a Saturday or Sunday."""
         # A time that rounding puts just before midnight is one of the next day.
         day = np.floor((times - self.start) / self.length + 1e-9) % 7
-        weekend: NDArray[np.bool_] = day >= 5
-        return weekend
+        return day >= 5
 
     def basis(self, times: Array) -> Array:
         """Return the functions of ``s``, one and the functions of ``d``, ``T x (4J + 1)``."""

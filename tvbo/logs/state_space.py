@@ -97,8 +97,7 @@ class KalmanFilter:
         root = self._at(self.root)
         if root.shape[-1] == 1:
             return errors / root
-        white: Tensor = torch.linalg.solve_triangular(root, errors, upper=False)
-        return white
+        return torch.linalg.solve_triangular(root, errors, upper=False)
 
     def log_likelihood(self, values: Tensor, restricted: bool = False) -> Tensor:
         """Return the log likelihood of the observed cells of each model, ``b``.

@@ -84,5 +84,4 @@ class ChoiceCovariance:
 
     @torch.no_grad()
     def _evaluated(self, X1: Tensor, X2: Tensor) -> Array:
-        covar: Array = self._kernel(X1, X2).to_dense().numpy()
-        return covar
+        return self._kernel(X1, X2).to_dense().numpy()

@@ -126,8 +126,7 @@ class ContextualGP(TimeVaryingGP):
         columns = self.covar_module
         if self.time_feature is not None:
             columns = columns.kernels[0]
-        kernel: ContextActionKernel = columns.base_kernel
-        return kernel
+        return columns.base_kernel
 
 
 def default_kernel(num_columns: int, structure: Structure, batch_shape: Size) -> Kernel:

@@ -205,8 +205,7 @@ class OneOutputModel(Model):
         if of_outcomes is None:
             return values
         given = (values,) if name == "Y" else (torch.zeros_like(values), values)
-        transformed: Tensor = of_outcomes(*given)[len(given) - 1]
-        return transformed
+        return of_outcomes(*given)[len(given) - 1]
 
     def _broadcast(self, shapes: Mapping[str, Size]) -> Size:
         """Return the shape of the batch of the model and those given by name."""
@@ -229,5 +228,4 @@ class OneOutputModel(Model):
         if probe.device == device:
             # Acquisition functions move their model to the device of X at each evaluation.
             return self
-        applied: Self = super()._apply(fn, recurse)
-        return applied
+        return super()._apply(fn, recurse)

@@ -97,8 +97,7 @@ def draw_path(model: Model, generator: Generator) -> SamplePath:
         A function of rows ``... x q x d``, with values ``... x q``.
     """
     with torch.no_grad(), seeded(generator):
-        path: SamplePath = draw_matheron_paths(model, Size())
-    return path
+        return draw_matheron_paths(model, Size())
 
 
 @GenKernelFeatures.register(ScaledKernel)

@@ -47,8 +47,7 @@ class ScaledKernel(BatchKernel):
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         """Return the covariances of rows ``... x d``."""
         inputs = [transformed(self.input_transform, x) for x in (x1, x2)]
-        covar: Tensor = self.base_kernel(*inputs, diag=diag, **params) * self.scale**2
-        return covar
+        return self.base_kernel(*inputs, diag=diag, **params) * self.scale**2
 
 
 class ScaledMean(Mean):

@@ -114,8 +114,7 @@ class Stream:
         """
         rows = np.concatenate([rows.transpose(2, 0, 1)[index] for rows in self.rows], axis=-2)
         weights = (h @ self.transitions).reshape(*h.shape[:-1], len(self.made), h.shape[-1])
-        explained: Array = (weights * rows).sum(axis=-1)
-        return explained
+        return (weights * rows).sum(axis=-1)
 
     def combined(self, coefficients: Array) -> Array:
         """Return sums, as of now, of the rows times ``c x m``, ``c x S x n``."""
@@ -808,8 +807,7 @@ class StreamingGP(OneOutputModel):
         if self.mean_module is None:
             return 0.0
         with torch.no_grad():
-            mean: Tensor = self.mean_module(X.to(self._noise))
-            return mean
+            return self.mean_module(X.to(self._noise))
 
     def _rows_at(self, events: Tensor) -> Tensor:
         """Return the rows of events ``... x 4 x k``, ``... x k x (d + 1)``."""

@@ -75,8 +75,7 @@ def best_tried(outlook: Outlook) -> list[float]:
     if outlook.goals.num_objectives > 1 or len(tried) == 0:
         return []
     among = replace(present, search_space=FiniteSpace(tried.unique(dim=0)))
-    best: list[float] = best_action(replace(outlook, ask_context=among))[0].tolist()
-    return best
+    return best_action(replace(outlook, ask_context=among))[0].tolist()
 
 
 def pareto_actions(outlook: Outlook, num_points: int) -> Tensor:
@@ -107,8 +106,7 @@ def pareto_actions(outlook: Outlook, num_points: int) -> Tensor:
     X, means = X[best], means[best]
     chosen = _spread(means, num_points)
     order = means[chosen, 0].argsort(descending=True)
-    found: Tensor = X[chosen][order]
-    return found
+    return X[chosen][order]
 
 
 def _probable(X: Tensor, log_probability: Tensor, enough: float) -> Tensor:
@@ -133,8 +131,7 @@ def _candidates(objectives: Sequence[Model], outlook: Outlook) -> Tensor:
         acq_function: AcquisitionFunction = _Scalarized(objectives, weight, stand_ins)
         acq_function = allowed(acq_function, outlook)
         found.append(maximize(acq_function, space, ask_context, generator))
-    distinct: Tensor = torch.unique(torch.cat(found), dim=0)
-    return distinct
+    return torch.unique(torch.cat(found), dim=0)
 
 
 def _spread(means: Tensor, num_points: int) -> list[int]:

@@ -38,8 +38,7 @@ def plot_average_regret(
 def running_mean(regret: Tensor) -> Tensor:
     """Return the mean of each row so far, ``replicates x T``, of ``T`` or ``replicates x T``."""
     rows = torch.atleast_2d(regret)
-    mean: Tensor = rows.cumsum(dim=1) / torch.arange(1, rows.shape[1] + 1)
-    return mean
+    return rows.cumsum(dim=1) / torch.arange(1, rows.shape[1] + 1)
 
 
 def draw_means(ax: Axes, curves: Mapping[str, Tensor], first: int = 1) -> None:

@@ -65,8 +65,7 @@ class RemoteOptimizer:
         while True:
             try:
                 with urlopen(request, timeout=self.wait) as answer:
-                    found: Values = json.load(answer)
-                    return found
+                    return json.load(answer)
             except HTTPError as error:
                 reason = _reason(error)
                 if error.code not in AGAIN:

@@ -165,8 +165,7 @@ class TimeScale:
 
 @cache  # Not on the scale, which is stored.
 def _nanoseconds(unit: str) -> int:
-    length: int = parse_timedelta("time_unit", unit).value
-    return length
+    return parse_timedelta("time_unit", unit).value
 
 
 @dataclass(frozen=True)

@@ -81,8 +81,7 @@ class Number:
         if self.count > MOST_SEARCHED:
             return None
         values = torch.arange(self.lower, self.upper + 1, dtype=torch.float64)
-        found: list[float] = self._to_column(values).tolist()
-        return found
+        return self._to_column(values).tolist()
 
     def values(self) -> Sequence[Value]:
         """Return all values of an integer."""
@@ -233,8 +232,7 @@ class Category:
         for place, choice in enumerate(self.choices):
             # True is not 1, and "1" is neither.
             if choice == value and isinstance(choice, bool) == isinstance(value, bool):
-                columns: list[float] = self.expand(torch.tensor([float(place)])).tolist()
-                return columns
+                return self.expand(torch.tensor([float(place)])).tolist()
         raise InputDataError(
             f"Expected {self.name} to be one of {', '.join(map(repr, self.choices))}. "
             f"Got {value!r}{did_you_mean(value, self.choices)}"

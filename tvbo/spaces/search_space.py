@@ -176,8 +176,7 @@ class RowSpace(ABC):
                 )
             return list(table[names].itertuples(index=False, name=None))
         known = [name for name in self.parameters.names if name in table.columns]
-        records: list[Any] = table[known].to_dict("records")
-        return records
+        return table[known].to_dict("records")
 
 
 @copies_tensors("bounds")

@@ -297,8 +297,7 @@ def _blank_of(rows: RunRows, like: Optimizer | None) -> Optimizer:
         if recipe not in recipes.__all__:
             raise SerializationError(f"there is no recipe {recipe!r:.60}")
         options = {key: option_from_data(each) for key, each in settings["options"].items()}
-        built: Optimizer = getattr(recipes, recipe)(**options, generator=run["seed"])
-        return built
+        return getattr(recipes, recipe)(**options, generator=run["seed"])
     except Exception as error:  # Any error: the settings may be forged.
         raise StorageError(
             f"Expected a run whose settings are data. Got {rows.name}: {shortened(error)}. Give an "

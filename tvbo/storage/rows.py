@@ -64,8 +64,7 @@ class RunRows:
     @property
     def labels(self) -> Mapping[str, Any]:
         """Names of the outcomes and the unit of time."""
-        labels: Mapping[str, Any] = self.run["labels"]
-        return labels
+        return self.run["labels"]
 
     @cached_property
     def predictions(self) -> Mapping[int, Mapping[str, Any]]:

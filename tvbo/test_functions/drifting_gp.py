@@ -93,8 +93,7 @@ def covariance_root(
     covar = deepcopy(covar_module).to(choices)(choices).to_dense()
     covar = covar if correlation is None else covar * correlation
     jitter = JITTER * covar.diagonal().mean() * torch.eye(len(covar), dtype=covar.dtype)
-    root: Tensor = torch.linalg.cholesky(covar + jitter)
-    return root
+    return torch.linalg.cholesky(covar + jitter)
 
 
 def unit_grid(points_per_side: int, dim: int = 2) -> Tensor:
