@@ -215,11 +215,22 @@ def test_fit_with_its_outliers(tvbo, kinds, tmp_path):
     assert json.loads((tmp_path / "fit.json").read_text())["n_observations"] == 59
 
 
+def test_advice_at_unix_times_for_a_flag(tvbo, kinds, tmp_path):
+    frame = pd.read_csv(kinds).assign(flag=lambda frame: frame.load > frame.load.median())
+    frame.assign(t=frame.t + 1740888000).to_csv(kinds, index=False)
+    options = ["--context", "flag=True", "--recommend", "--at", "1740888100"]
+    code, out, _ = tvbo("fit", kinds, *LONG[:-1], "x1", "--noise-variance", "0.01", *options)
+    assert code == 0
+    assert "next, at 1740888100: x1 " in out
+    assert "flag 1: expect " in out
+
+
 @pytest.mark.parametrize(
     "options",
     [
         ["--context", "x1=2"],
         ["--context", "load=heavy", "--recommend"],
+        ["--context", "load=3"],
         ["--context", "load=nan", "--recommend"],
         ["--recommend", "--at", "3"],
         ["--recommend", "--at", "soon"],

@@ -65,6 +65,11 @@ REFUSED = {
         [],
         ["--decimal"],
     ),
+    "thousands beside decimal commas": (
+        GERMAN.replace("\n3;0,909;", "\n3;1.018;"),
+        ["--action", "größe"],
+        ["'1.018'", "line 5"],
+    ),
     "empty column": (table("").replace("x", "x"), [], ["40"]),
     "one click": (clicks(), [], ["500", "0 "]),
     "arm without two readings": (

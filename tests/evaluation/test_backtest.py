@@ -137,6 +137,18 @@ def test_fitted_rows_are_the_tuners_of_the_training_panel():
     assert result.verdict.startswith("the fitted tuner (exponential), mean regret ")
 
 
+def test_arms_of_the_fit_have_their_names_and_rows_that_are_played_a_reading():
+    values = panel()
+    values[7, 2] = 1e6
+    names = [f"arm number {arm}" for arm in range(N)]
+    options = {"starts": 1, "arms": names, "train": slice(0, TRAIN), "progress": False}
+    result = backtest(values, None, ["fitted"], **options)
+    assert any("of arm arm number 2 at 8" in message for message in result.messages)
+    values[TRAIN:] = math.nan
+    with pytest.raises(InputDataError, match=str(TRAIN)):
+        backtest(values, None, ["always_best"], **options)
+
+
 def test_bandits_are_tuned_to_the_horizon_in_units_of_time():
     values, times = panel(), 10 * torch.arange(T, dtype=torch.float64)
     made = panel_algorithms(["sw_ucb", "d_ucb"], horizon=100)

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from tvbo.evaluation import backtest
 from tvbo.evaluation.backtesting.rivals import (
     SHARES,
     BestOfHour,
@@ -132,6 +133,14 @@ def log(steps=48, seed=0):
     values = torch.randn(steps, K, dtype=torch.float64, generator=generator)
     values[torch.rand(values.shape, generator=generator) < 0.1] = math.nan
     return values, torch.arange(steps, dtype=torch.float64) / 2
+
+
+def test_without_a_unit_of_time_there_is_no_best_of_the_hour():
+    values = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
+    names = ["best_of_hour", "always_best"]
+    result = backtest(values, None, names, train=slice(0, 40), progress=False)
+    assert torch.equal(result.regret["best_of_hour"], result.regret["always_best"])
+    assert "hours" in result.labels["best_of_hour"]
 
 
 def test_best_of_hour_is_that_of_training_at_the_same_time_of_day():

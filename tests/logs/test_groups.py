@@ -2,6 +2,7 @@ import json
 import math
 from concurrent.futures import ThreadPoolExecutor
 
+import pandas as pd
 import pytest
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
@@ -59,6 +60,14 @@ def test_together_the_groups_are_segments_with_one_rate(fit, log):
     assert fit.together.to_dict() == whole.to_dict()
     rates = [part.forgetting_rate for part in fit.groups.values()]
     assert min(rates) < fit.together.forgetting_rate < max(rates)
+
+
+def test_tables_and_lists_are_rows_and_labels(fit, log):
+    X, Y, groups = log
+    given = pd.DataFrame(X.numpy()), Y.tolist(), pd.Series(groups)
+    assert fit_drift_by(*given, **OPTIONS).to_dict() == fit.to_dict()
+    whole = fit_drift(X, Y, segments=[int(group == "mill") for group in groups], **OPTIONS)
+    assert whole.to_dict() == fit.together.to_dict()
 
 
 def test_an_executor_gives_the_same(fit, log):

@@ -549,8 +549,9 @@ def test_bad_input_is_refused():
         fit_panel(values, times[:-1])
     with pytest.raises(BotorchTensorDimensionError, match="4 arms"):
         fit_panel(values, times, arms="abcd")
-    with pytest.raises(InputDataError, match="segments"):
-        fit_panel(values, times, segments=["Monday"] * len(times))
+    for labels in (["Monday"] * len(times), [math.nan] + [0] * (len(times) - 1)):
+        with pytest.raises(InputDataError, match="segments"):
+            fit_panel(values, times, segments=labels)
     with pytest.raises(InputDataError, match="3"):
         fit_panel(values, times, **EXPONENTIAL).forecast(3.0)
 

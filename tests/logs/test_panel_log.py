@@ -17,6 +17,8 @@ def test_cells_without_a_reading_give_no_rows():
     assert X.tolist() == [[0.0, 0.0], [0.0, 5.0], [1.0, 5.0]]
     assert Y.flatten().tolist() == [1.0, 3.0, 4.0]
     assert panel_segments(values, torch.tensor([7, 8])).tolist() == [7, 8, 8]
+    same, _ = panel_rows(values.numpy(), [0, 5])
+    assert same.tolist() == X.tolist()
 
 
 def test_one_time_and_one_label_per_row():

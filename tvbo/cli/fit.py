@@ -31,6 +31,9 @@ from tvbo.serialize import to_data
 
 KernelName = Literal["rbf", "matern"]
 
+FLAGS = {"true": 1.0, "false": 0.0}
+"""Numbers of the values of a flag, as of a column that is read."""
+
 
 def fit(
     command: typer.Context,
@@ -148,6 +151,8 @@ def fit(
     else:
         shared.reject_options(command, "a log without --by", "workers dask")
     values = dict(part.partition("=")[::2] for part in shared.names_of(context))
+    if any(values.values()) and not recommend:
+        raise TableError(f"Expected --recommend with a value in --context. Got {context!r} alone.")
     table, inputs = shared.read_long_log(
         log,
         time,
@@ -214,7 +219,9 @@ def recommend_at(
         place = inputs.index(name)
         labels = table.categories.get(place)
         try:
-            number = float(labels.index(text) if labels else text) if text else newest[place]
+            number = newest[place]
+            if text:
+                number = float(labels.index(text) if labels else FLAGS.get(text.lower(), text))
             if not math.isfinite(number):
                 raise ValueError
         except ValueError as error:

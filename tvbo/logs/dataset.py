@@ -93,10 +93,11 @@ class DriftLog:
             raise BotorchTensorDimensionError(
                 f"Expected a number for each of {len(X)} rows. Got {len(numbers)} row_numbers."
             )
-        if segments is not None and (segments.shape != (len(X),) or not segments.isfinite().all()):
+        labels = torch.zeros(len(X)) if segments is None else as_numbers("segments", segments)
+        if labels.shape != (len(X),) or not labels.isfinite().all():
             raise InputDataError(
                 f"Expected a label of its segment for each of {len(X)} observations. Got "
-                f"{tuple(segments.shape)} labels, {int((~segments.isfinite()).sum())} not finite."
+                f"{tuple(labels.shape)} labels, {int((~labels.isfinite()).sum())} not finite."
             )
         action_columns, _, time_column = split_columns(X.shape[-1], time_feature)
         log = cls(
@@ -104,7 +105,7 @@ class DriftLog:
             times=X[:, time_column],
             Y=Y.squeeze(-1),
             Yvar=None if Yvar is None else Yvar.squeeze(-1),
-            segments=torch.zeros(len(X)) if segments is None else segments,
+            segments=labels,
             numbers=numbers,
         )
         by_time = torch.argsort(log.times, stable=True)
@@ -234,6 +235,7 @@ def panel_rows(values: Tensor, times: Tensor) -> tuple[Tensor, Tensor]:
     Raises:
         BotorchTensorDimensionError: if there is not one time for each row of ``values``.
     """
+    values, times = as_numbers("values", values), as_numbers("times", times)
     if values.ndim != 2 or times.shape != values.shape[:1]:
         raise BotorchTensorDimensionError(
             "Expected values T x n and T times or segments. Got values.shape="
@@ -241,7 +243,7 @@ def panel_rows(values: Tensor, times: Tensor) -> tuple[Tensor, Tensor]:
         )
     observed = ~values.isnan()
     row, arm = observed.nonzero(as_tuple=True)
-    return torch.stack([arm.double(), times.double()[row]], dim=-1), values[observed][:, None]
+    return torch.stack([arm.double(), times[row]], dim=-1), values[observed][:, None]
 
 
 def panel_segments(values: Tensor, segments: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from tvbo.logs.drift_result import DriftFit
 from tvbo.logs.panel_fit import fit_panel
 from tvbo.logs.saved import SavedFit
 from tvbo.terminal import patient_steps
+from tvbo.values import as_numbers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -119,6 +120,8 @@ def fit_drift_by(
         >>> fit = fit_drift_by(train_X, train_Y, ["lathe", "lathe", ..., "mill"])
         >>> fit.groups["mill"].forgetting_rate, fit.together.forgetting_rate, fit.to_frame()
     """
+    train_X, train_Y = as_numbers("train_X", train_X), as_numbers("train_Y", train_Y)
+    Yvar = None if train_Yvar is None else as_numbers("train_Yvar", train_Yvar)
     labels = groups.tolist() if isinstance(groups, Tensor) else list(groups)
     if len(labels) != len(train_X):
         raise BotorchTensorDimensionError(
@@ -138,7 +141,7 @@ def fit_drift_by(
             f"{''.join(f', {each}' for each in small)}."
         )
     numbers = torch.as_tensor(range(len(labels)) if row_numbers is None else row_numbers)
-    own = torch.zeros(len(codes)) if segments is None else segments
+    own = torch.zeros(len(codes)) if segments is None else as_numbers("segments", segments)
     apart = torch.unique(torch.stack([codes.double(), own], -1), dim=0, return_inverse=True)[1]
 
     def job(rows: Tensor, within: Tensor) -> Callable[[], DriftFit]:
@@ -146,7 +149,7 @@ def fit_drift_by(
             fit_drift,
             train_X[rows],
             train_Y[rows],
-            None if train_Yvar is None else train_Yvar[rows],
+            None if Yvar is None else Yvar[rows],
             segments=within[rows],
             row_numbers=numbers[rows].tolist(),
             progress=False,

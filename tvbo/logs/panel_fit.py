@@ -240,6 +240,7 @@ def _checked(
     """
     check_finite("values", torch.where(values.isnan(), 0.0, values))
     check_finite("times", times)
+    check_finite("segments", labels)
     order = torch.argsort(labels, stable=True)
     order = order[~values[order].isnan().all(dim=1)]
     T, n = len(order), values.shape[1]

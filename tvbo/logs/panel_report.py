@@ -199,10 +199,11 @@ class PanelFit(SavedFit):
     def settings(self) -> dict[str, Any]:
         """Return the arguments of a recipe, such as ``recipes.tv_gp_ucb(**fit.settings())``.
 
-        The choices are the indices of the arms, in one column; the time of an ask is in the unit of
-        the fit. One exponential component gives ``forgetting_rate``, others ``temporal_kernel``.
-        The noise variance is the mean of those of the arms. :meth:`optimizer` also knows what the
-        log says of the arms' state, and the noise of each.
+        The choices are the indices of the arms, in one column; the time of an ask is a number in
+        the unit of the fit, so that the recipe takes no ``time_unit``. One exponential component
+        gives ``forgetting_rate``, others ``temporal_kernel``. The noise variance is the mean of
+        those of the arms. :meth:`optimizer` also knows what the log says of the arms' state, and
+        the noise of each.
 
         Raises:
             ValueError: if the form is a vector autoregression, which has no temporal kernel.

@@ -326,7 +326,7 @@ class Labels:
         if isinstance(t, date | np.datetime64 | str):
             if self.time is None:
                 raise InputDataError(
-                    "Expected a number for t, or time_unit='1h' in the recipe for timestamps. "
+                    "Expected a number for t, unless a recipe has time_unit='1h' for timestamps. "
                     f"Got {t!r}."
                 )
             t = self.time.to_number(t)

@@ -94,6 +94,8 @@ class PanelAlgorithm:
                 return BestOfHour(space, values, times, math.inf, generator)
             case "best_of_hour":
                 unit = duration(self.time_unit)
+                if unit is None:
+                    self.label = "the best arm of training, since times have no hours"
                 day = math.inf if unit is None else parse_timedelta("day", "1D") / unit
                 return BestOfHour(space, values, times, day, generator)
             case "last_best":

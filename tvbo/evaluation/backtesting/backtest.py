@@ -149,12 +149,16 @@ def backtest(
                 "Expected a reading of every arm in the training stretch. Got none of arm "
                 f"'{arms[int(unread.nonzero()[0])]}' in rows {_rows(fold.train)}."
             )
+        if not read[[*fold.test]].any():
+            raise InputDataError(
+                f"Expected a reading in the rows that are played. Got none in {_rows(fold.test)}."
+            )
     if not isinstance(algorithms, Mapping):
         algorithms = panel_algorithms(
             algorithms,
             horizon=len(parts[0].test),
             time_unit=time_unit,
-            fit_options={"origin": origin},
+            fit_options={"origin": origin, "arms": tuple(arms)},
         )
     stretches = []
     for fold in parts:

@@ -104,13 +104,25 @@ def _cleaned(column: pd.Series, decimal: str) -> pd.Series:
     """Return cells without white space around them, and numbers among them with a decimal point.
 
     Where fewer than half are numbers, these are labels such as ``1,2``.
+
+    Raises:
+        TableError: if the decimal point is a comma, and a number has a point.
     """
     cells = column.map(lambda cell: cell.strip() if isinstance(cell, str) else cell)
     if decimal == ".":
         return cells
     plain = cells.map(lambda cell: cell.replace(decimal, ".") if isinstance(cell, str) else cell)
     is_number = pd.to_numeric(plain, errors="coerce").notna()
-    return plain.where(is_number, cells) if is_number.sum() >= cells.count() / 2 else cells
+    if is_number.sum() < cells.count() / 2:
+        return cells
+    has_point = is_number & cells.map(lambda cell: isinstance(cell, str) and "." in cell)
+    if has_point.any():
+        place = int(has_point.to_numpy().argmax())
+        raise TableError(
+            f"Expected numbers with a decimal '{decimal}' and no point in column '{column.name}'. "
+            f"Got {cells.iloc[place]!r} in line {place + 2}: a thousand, or --decimal '.'?"
+        )
+    return plain.where(is_number, cells)
 
 
 def _found_in(path: str | Path) -> dict[str, str]:

@@ -72,7 +72,7 @@ class TimeAxis:
     def describe(self, number: float) -> str:
         """Return a number as text: where times were timestamps, as one, to the second."""
         if self.origin is None:
-            return f"{number:g}"
+            return f"{number:.15g}"
         at = self.origin + number * parse_timedelta("time unit", self.unit)
         return str(pd.Timestamp(at).round("s"))
 
