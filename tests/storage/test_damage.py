@@ -77,7 +77,8 @@ def test_flipped_bits(runs, run, count):
         else:
             assert read_run(run).counts == read_run(runs[kind]).counts
         run.with_name("run.db-journal").unlink(missing_ok=True)
-    assert refused > count / 10
+    # A quarter on the average: which bits are read depends on the file, which holds times.
+    assert refused > count / 20
 
 
 @pytest.mark.slow_cases("100")
