@@ -159,10 +159,10 @@ def fit_panel(
     if season is not None:
         seasons = seasons_of(season, search, time_unit, zero, segments is not None)
         tried = [None, *seasons] if season == "auto" else seasons
-        chosen_season = max(tried, key=search.season_evidence)
+        chosen_season = max(tried, key=lambda each: search.fit(EXPONENTIAL, each).evidence)
     common = [name for name in kept if name in forms] or kept
     best = max(common, key=lambda name: search.fit(name, chosen_season).evidence)
-    if season == "auto" and chosen_season is not None and best != EXPONENTIAL:
+    if season == "auto" and chosen_season is not None:
         # Exponential decay may need a season for what is smooth drift.
         tried = [chosen_season, None]
         chosen_season = max(tried, key=lambda each: search.fit(best, each).evidence)

@@ -169,7 +169,6 @@ class PanelSearch:
         self.weight = covariance_weight(cells)
         self.fits: dict[tuple[str, Season | None], Maximum] = {}
         self.parts: dict[int, PanelSearch] = {}
-        self.first_evidence: dict[Season | None, float] = {}
         self.messages: list[str] = []
 
     def polish(self, found: Maximum) -> Maximum:
@@ -199,25 +198,14 @@ class PanelSearch:
             alone = np.eye(n), np.zeros((n, 1)), np.ones((n, 1, 1))
             found = self._maximize(name, Regressors(None, columns, *alone, means), None)
         else:
-            # The prior of a season is estimated once more, about the drift with it.
-            without = self.fit(name, None)
-            prior = season_regressors(self.cells, season, without)
-            first = self._maximize(name, prior, without)
-            again = season_regressors(self.cells, season, first)
-            known = replace(first.regressors, information=again.information)
-            self.first_evidence[season] = replace(first, regressors=known).evidence
-            found = self._maximize(name, again, first)
+            # The prior of a season by the drift without it, and by that with it: the likelier one.
+            tried = [self.fit(name, None)]
+            for _ in range(2):
+                regressors = season_regressors(self.cells, season, tried[-1])
+                tried.append(self._maximize(name, regressors, tried[-1]))
+            found = max(tried[1:], key=lambda each: each.evidence)
         self.fits[name, season] = found
         return found
-
-    def season_evidence(self, season: Season | None) -> float:
-        """Return the evidence of exponential decay with a season, by its first prior, or without.
-
-        That prior is in the modes of the drift without the season, which contain what repeats; in
-        those of the drift beside it, this is spread over modes of little variance.
-        """
-        found = self.fit(EXPONENTIAL, season)
-        return self.first_evidence.get(season, found.evidence)
 
     def _maximize(self, name: str, regressors: Regressors, start: Maximum | None) -> Maximum:
         """Fit a form of drift with given regressors, from another fit or first estimates."""
