@@ -198,12 +198,11 @@ class PanelSearch:
             alone = np.eye(n), np.zeros((n, 1)), np.ones((n, 1, 1))
             found = self._maximize(name, Regressors(None, columns, *alone, means), None)
         else:
-            # The prior of a season by the drift without it, and by that with it: the likelier one.
-            tried = [self.fit(name, None)]
+            # The prior of a season is estimated once more, about the drift with it.
+            found = self.fit(name, None)
             for _ in range(2):
-                regressors = season_regressors(self.cells, season, tried[-1])
-                tried.append(self._maximize(name, regressors, tried[-1]))
-            found = max(tried[1:], key=lambda each: each.evidence)
+                regressors = season_regressors(self.cells, season, found)
+                found = self._maximize(name, regressors, found)
         self.fits[name, season] = found
         return found
 
