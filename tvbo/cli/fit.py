@@ -32,7 +32,7 @@ from tvbo.serialize import to_data
 KernelName = Literal["rbf", "matern"]
 
 FLAGS = {"true": 1.0, "false": 0.0}
-"""Numbers of the values of a flag, as of a column that is read."""
+"""The numbers that a column of flags is read as."""
 
 
 def fit(

@@ -19,8 +19,8 @@ OUTLIER = 8.0
 """Deviations of a cell from its prediction by its arm's past beyond which it is an outlier."""
 
 WRONG = 16.0
-"""Deviations of a cell from its arm's centre beyond which it says nothing of what is usual, and one
-more like it is no move yet."""
+"""Deviations from its arm's centre beyond which a cell is left out of the first estimates, and two
+such cells in a row are both outliers."""
 
 TAIL, TAIL_WIDTHS = 0.97, 3.0
 """Quantile of an arm's distances from its median, and its multiple to which they are limited for
@@ -213,7 +213,7 @@ def replace_outliers(
     """Return values whose outliers are what is predicted, and these as row, arm and deviations.
 
     Each arm is filtered by itself. Of successive outliers on one side only the first is replaced:
-    the second shows that the arm has moved. So far out that it may be wrong twice, it takes three.
+    the second shows that the arm has moved. Of those beyond :data:`WRONG` the first two are.
 
     Args:
         cells: The panel, in units of each arm's deviation, about its centre.
