@@ -11,7 +11,9 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from tvbo import recipes
 from tvbo.kernels import TemporalDecayKernel, TemporalMaternKernel
 from tvbo.logs import PanelFit, fit_panel
-from tvbo.logs.forms import exponential
+from tvbo.logs.forms import FORMS, exponential
+from tvbo.logs.panel_cells import Cells, Units
+from tvbo.logs.panel_selection import PanelSearch
 from tvbo.logs.season import PeriodicSeason, SegmentProfile, WorkweekSeason
 from tvbo.serialize import SerializationError, to_data
 
@@ -92,6 +94,36 @@ def test_the_interval_ends_where_the_likelihood_has_fallen_by_half_the_quantile(
         # Half the quantile of chi squared.
         assert fit.log_likelihood - fixed.log_likelihood == pytest.approx(1.3528, rel=0.1)
         assert kernel.forgetting_rate.item() == pytest.approx(end)
+
+
+@pytest.mark.slow
+def test_what_noise_hides_does_not_raise_the_rate():
+    ratios = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        places = rng.uniform(size=(30, 2))
+        squares = ((places[:, None] - places) ** 2).sum(-1)
+        root = np.linalg.cholesky(np.exp(-5 * squares) + 1e-9 * np.eye(30))
+        state, rows = root @ rng.normal(size=30), []
+        for _ in range(400):
+            rows.append(state + 0.3 * rng.normal(size=30))
+            state = 0.95**0.5 * state + 0.05**0.5 * root @ rng.normal(size=30)
+        fit = fit_panel(torch.as_tensor(np.array(rows)), torch.arange(400.0), **EXPONENTIAL)
+        ratios.append(math.log(fit.settings()["forgetting_rate"] / 0.05))
+    # A prior that shrinks all directions alike makes it 1.4 times as large.
+    assert abs(np.mean(ratios)) < 0.2
+
+
+def test_a_fold_does_not_know_what_it_plays():
+    values, times = (x.numpy() for x in panel(120, period=12))
+    starts, models = times == 0, []
+    for later in (values[90:], -values[90:]):
+        rows = np.concatenate([values[:90], later])
+        cells, units = Cells.of(rows, times, starts), Units(np.zeros(5), 1.0, 1.0)
+        search = PanelSearch(cells, FORMS, units, lambda step: None)
+        search.fit("matern32", PeriodicSeason(12.0, 6))
+        models.append(search.fold("matern32", PeriodicSeason(12.0, 6), 0.75).model)
+    np.testing.assert_allclose(models[0].coefficients, models[1].coefficients, atol=0.01)
 
 
 def simulated(form, seed, steps=150, arms=4):
@@ -341,8 +373,23 @@ def test_a_season_is_found_in_the_log_and_kept():
     assert all(row.has_season for row in fit.evidence)
     truth = panel(264, period=24, rate=0.0)[0][-24:] - panel(264, rate=0.0)[0][-24:]
     later = torch.arange(240.0, 264.0)
-    found = fit.forecast(later + 24 * 400).mean - fit.arm_means
+    found = fit.forecast(later + 24 * 3).mean - fit.arm_means
     assert (found - truth).square().mean() < 0.1 * truth.square().mean()
+
+
+@pytest.mark.slow
+def test_a_period_is_found_between_the_frequencies_of_the_periodogram():
+    # Its neighbours there are .6 % away.
+    period = 8 * 240 / 82.5
+    values, times = panel(240, period=period)
+    assert fit_panel(values, times).season.length == pytest.approx(period, rel=4e-3)
+
+
+@pytest.mark.slow
+def test_a_season_that_has_ended_is_not_taken():
+    values, times = panel(240, period=24)
+    values[180:] = panel(240)[0][180:]
+    assert fit_panel(values, times).season is None
 
 
 @pytest.mark.slow

@@ -89,7 +89,7 @@ def case(name, missing):
         kernels = {"exponential": [exponential()], "matern32": [matern]}
         both = [exponential(1.0), exponential(0.03)]
         K = 0.3 * np.eye(ARMS) + 0.4
-        form = CommonForm(name, kernels.get(name, both), cells, K, 3.0)
+        form = CommonForm(name, kernels.get(name, both), cells, K, 3.0, 0.1)
     theta = form.start + 0.1 * rng.normal(size=form.start.shape)
     low, high = form.bounds().T
     theta = theta.clip(low + 0.1, high - 0.1)
@@ -153,7 +153,7 @@ def test_steady_covariances_change_nothing(length):
     values = rng.normal(size=(length, ARMS)).cumsum(0) * 0.1
     values[200, 1] = np.nan if length % 2 else values[200, 1]
     cells = Cells.of(values, np.arange(float(length)), np.arange(length) == 0)
-    form = CommonForm("exponential", [exponential()], cells, np.eye(ARMS), 3.0)
+    form = CommonForm("exponential", [exponential()], cells, np.eye(ARMS), 3.0, 0.1)
     filtered, outputs = form.filter(form.start, values)
     value = filtered.log_likelihood(outputs).sum()
     dynamics = form.dynamics(form.start)

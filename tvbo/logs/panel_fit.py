@@ -34,7 +34,7 @@ from tvbo.logs.panel_selection import INDEPENDENT, VECTOR, PanelSearch
 from tvbo.logs.season import Season
 from tvbo.quadratic_model import Array
 from tvbo.spaces.observations import check_finite
-from tvbo.spaces.times import ISO_8601, from_iso
+from tvbo.spaces.times import ISO_8601, duration, from_iso
 from tvbo.values import as_numbers, check_probability
 
 if TYPE_CHECKING:
@@ -166,6 +166,9 @@ def fit_panel(
         # Exponential decay may need a season for what is smooth drift.
         tried = [chosen_season, None]
         chosen_season = max(tried, key=lambda each: search.fit(best, each).evidence)
+        is_known = segments is not None or duration(time_unit) is not None
+        if chosen_season is not None and not is_known and search.is_worse(best, chosen_season):
+            chosen_season = None
     fits = {name: search.fit(name, chosen_season) for name in kept}
     chosen, rows_of_forms, reason = search.choose(fits)
     on_step(f"maximum of {chosen}")

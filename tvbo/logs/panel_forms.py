@@ -46,8 +46,12 @@ SHRINKAGES = np.geomspace(1.0, 1e5, 40)
 FAR = 4.0
 """Standardized innovations are limited to this for the first estimates of their covariance."""
 
-APART = 1e-5
-"""Least relative difference of the eigenvalues from which a covariance is searched."""
+APART, LEAST = 1e-5, 1e-10
+"""Least relative difference of the eigenvalues from which a covariance is searched, and the least
+one as a share of the largest."""
+
+HIDDEN = 0.1
+"""Multiple of the noise variance below which a direction is not shrunk towards the others."""
 
 LEAST_KEPT = 0.1
 """Smallest share of an estimate that a prior leaves."""
@@ -108,42 +112,46 @@ def noise_logarithms(variances: Array) -> Logarithms:
 
 
 class CovarianceFactor(Parameters):
-    """A covariance matrix over arms by the logarithm of the diagonal, and the rest, of a factor.
+    r"""A covariance matrix over arms by the lower triangle of a factor.
+
+    With ``K`` in units of the target, its prior is an inverse Wishart one of :math:`C = K + s I`,
+    about a multiple of the identity that is maximized over; ``s`` is a share of the mean diagonal.
+    A prior of ``K`` alone would raise what noise hides, and with it the rate.
 
     Args:
-        start: The covariance, ``n x n``, at which all parameters are zero.
-        weight: Weight of the prior, in steps of time: of an inverse Wishart distribution about a
-            multiple of ``target``, which is maximized over.
+        start: The covariance, ``n x n``, where the search starts.
+        weight: Weight of the prior, in steps of time.
         target: ``n``, diagonal of the target.
+        noise: Noise variance, as a share of the target. The factor is in units of that of ``start``
+            and noise, since the likelihood hardly changes with less.
+
+    Attributes:
+        start: The parameters of ``start``.
     """
 
-    def __init__(self, start: Array, weight: float, target: Array):
-        self.root = torch.as_tensor(np.linalg.cholesky(start))
-        self.weight, self.target = weight, torch.as_tensor(target)
-        self.lower = tuple(torch.tril_indices(*start.shape))
-        self.is_diagonal = self.lower[0] == self.lower[1]
-        super().__init__(len(self.is_diagonal))
-
-    def factor(self, x: Tensor) -> Tensor:
-        """Return the factor, ``n x n``."""
-        entries = torch.where(self.is_diagonal, x.exp(), x)
-        return self.root @ torch.zeros_like(self.root).index_put(self.lower, entries)
+    def __init__(self, start: Array, weight: float, target: Array, noise: float):
+        root = np.linalg.cholesky(start + noise * np.diag(target))
+        lower = np.tril_indices(len(start))
+        self.root, self.lower = torch.as_tensor(root), tuple(map(torch.as_tensor, lower))
+        self.start = np.linalg.solve(root, np.linalg.cholesky(start))[lower]
+        self.deviations = torch.as_tensor(np.sqrt(target))
+        self.weight, self.share = weight, HIDDEN * noise
+        super().__init__(len(self.start))
 
     def value(self, x: Tensor) -> Tensor:
         """Return the covariance, ``n x n``."""
-        factor = self.factor(x)
+        factor = self.root @ torch.zeros_like(self.root).index_put(self.lower, x)
         return factor @ factor.mT
 
     def log_prior(self, x: Tensor) -> Tensor:
-        r"""Return :math:`-\frac{\nu}{2} (\log |K| + n \log \mathrm{tr} D K^{-1})`."""
-        factor = self.factor(x)
-        n = len(factor)
-        inverse = torch.linalg.solve_triangular(factor, torch.eye(n).to(factor), upper=False)
-        trace = (inverse.square() @ self.target).sum()
+        r"""Return :math:`-\frac{\nu}{2} (\log |C| + n \log \frac{1}{n} \mathrm{tr} C^{-1})`."""
+        K = self.value(x) / self.deviations / self.deviations[:, None]
+        eye = torch.eye(len(K)).to(K)
+        factor = torch.linalg.cholesky(K + self.share * K.diagonal().mean() * eye)
+        inverse = torch.linalg.solve_triangular(factor, eye, upper=False)
+        trace = inverse.square().sum() / len(K)
         log_determinant = 2 * factor.diagonal().log().sum()
-        # Zero at a multiple of the target, its largest value.
-        best = self.target.log().sum() + n * math.log(n)
-        return -0.5 * self.weight * (log_determinant + n * trace.log() - best)
+        return -0.5 * self.weight * (log_determinant + len(K) * trace.log())
 
 
 class Autoregression(Parameters):
@@ -252,8 +260,6 @@ class Form(ABC):
     """Number of parameters that BIC counts: of those without a prior."""
     integrates_means: bool = True
     """Whether the likelihood is the restricted one."""
-    has_modes: bool = True
-    """Whether what the panel says of a season is about independent in the modes of its prior."""
 
     def __init__(self, cells: Cells, start: Array, *parts: Parameters):
         self.lags, self.gaps = torch.as_tensor(cells.lags), cells.gaps
@@ -376,6 +382,7 @@ class CommonForm(Form):
         cells: The panel.
         covariance: Covariance over arms from which the search starts, ``n x n``.
         weight: Weight of its prior, in steps of time, which shrinks it to the arms' variances.
+        noise: About the noise variance, as a share of the arms'.
         start: Parameters from which the search starts, but for the covariance; None: the kernels'.
     """
 
@@ -386,6 +393,7 @@ class CommonForm(Form):
         cells: Cells,
         covariance: Array,
         weight: float,
+        noise: float,
         start: Array | None = None,
     ):
         target = cells.deviations**2
@@ -393,17 +401,18 @@ class CommonForm(Form):
         self.kernels = [KernelLogarithms(kernel, cells) for kernel in kernels]
         # Modes have derivatives where eigenvalues differ, as they go on to do.
         eigenvalues, modes = np.linalg.eigh(covariance)
-        apart = eigenvalues * (1 + APART * np.arange(len(modes)))
-        self.covariance = CovarianceFactor((modes * apart) @ modes.T, weight, target)
+        apart = eigenvalues.clip(LEAST * eigenvalues[-1]) * (1 + APART * np.arange(len(modes)))
+        self.covariance = CovarianceFactor((modes * apart) @ modes.T, weight, target, noise)
         shares = Shares(np.tile([-8.0, 8.0], (len(kernels) - 1, 1)))
         variance = target.mean(keepdims=True)
-        noise = noise_logarithms(variance)
-        of_noise = np.log(START_NOISE * variance + noise.shift.numpy())
+        of_noise = noise_logarithms(variance)
+        start_noise = np.log(START_NOISE * variance + of_noise.shift.numpy())
         of_kernels = [kernel.start for kernel in self.kernels]
-        counted = np.concatenate([*of_kernels, np.zeros(len(kernels) - 1), of_noise])
-        self.num_counted, free = len(counted), np.zeros(len(self.covariance.bounds))
-        start = np.append(counted if start is None else start[: len(counted)], free)
-        super().__init__(cells, start, *self.kernels, shares, noise, self.covariance)
+        counted = np.concatenate([*of_kernels, np.zeros(len(kernels) - 1), start_noise])
+        self.num_counted = len(counted)
+        counted = counted if start is None else start[: len(counted)]
+        start = np.append(counted, self.covariance.start)
+        super().__init__(cells, start, *self.kernels, shares, of_noise, self.covariance)
 
     def _moments(self, theta: Tensor) -> tuple[InTime, Tensor, Tensor]:
         """Return the sum of the components, covariance over arms, and noise variances."""
@@ -436,9 +445,7 @@ class CommonForm(Form):
         theta = theta.copy()
         scale = 0.5 * (theta[0] - log_rate)
         theta[0] = log_rate
-        rest = theta[self.num_counted :]
-        is_diagonal = self.covariance.is_diagonal.numpy()
-        rest[:] = np.where(is_diagonal, rest + scale, rest * math.exp(scale))
+        theta[self.num_counted :] *= math.exp(scale)
         return theta
 
     def spread(self, theta: Array, factor: float) -> Array:
@@ -466,7 +473,6 @@ class VectorForm(Form):
     num_counted = 0
     # The information on means would be a pass of the filter for each arm.
     integrates_means = False
-    has_modes = False
 
     def __init__(self, cells: Cells, theta: Array):
         independent = IndependentForm(cells, theta)
@@ -490,7 +496,10 @@ class VectorForm(Form):
         covariance, share = ledoit_wolf(W)
         of_fresh = np.sqrt(fresh / np.diag(covariance))
         innovation = CovarianceFactor(
-            of_fresh[:, None] * covariance * of_fresh, prior_weight(len(W), share), fresh
+            of_fresh[:, None] * covariance * of_fresh,
+            prior_weight(len(W), share),
+            fresh,
+            float(np.median(alone.noise.numpy() / fresh)),
         )
         # What the states are multiplied with so that they are white, and successive ones
         # uncorrelated but along each direction (Switzer, Green, 1984).
@@ -502,8 +511,8 @@ class VectorForm(Form):
         of_rates, of_variances, of_noise = map(torch.as_tensor, found)
         self._along = IndependentDynamics(of_noise, of_rates, of_variances)
         transition = Autoregression(np.diag(center), scale, shrinkage, innovation.root, whitener)
-        x, free = transition.parameters(scale * ridge.T), np.zeros(len(innovation.bounds))
-        start = np.concatenate([x, free, theta[-len(rates) :]])
+        x = transition.parameters(scale * ridge.T)
+        start = np.concatenate([x, innovation.start, theta[-len(rates) :]])
         self.initial, self._whitener = alone.variances, transition.right
         super().__init__(cells, start, transition, innovation, independent.parts[-1])
 

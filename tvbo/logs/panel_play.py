@@ -17,6 +17,9 @@ from tvbo.quadratic_model import Array
 MULTIPLIERS = (0.0, 0.2, 0.6, 1.0, 2.0)
 """Multipliers of the standard deviation that are tried."""
 
+NEAR = 1.5
+"""Standard errors of a difference in mean regret up to which a multiplier may be the best."""
+
 STARTS, APART = 4, 6
 """Games of each multiplier, which begin so many times one after another: until then arms are taken
 at random."""
@@ -127,7 +130,7 @@ def tune_multiplier(folds: Sequence[Game]) -> Tuning:
     At each time each multiplier takes the arm of its largest upper confidence bound and observes
     it. An arm without a reading is taken for a random one, since a tuner leaves out those that
     fail. Which multiplier has the least mean regret is often chance: the middle one is chosen of
-    those above it by at most the standard error of the difference (after Breiman et al., 1984).
+    those above it by at most :data:`NEAR` standard errors (after Breiman et al., 1984).
 
     Args:
         folds: The folds.
@@ -136,7 +139,7 @@ def tune_multiplier(folds: Sequence[Game]) -> Tuning:
     means = np.nanmean(regret, axis=1)
     best, worst = int(means.argmin()), int(means.argmax())
     excess = [mean_and_error(each - regret[best]) for each in regret]
-    near = [place for place, (gain, error) in enumerate(excess) if gain <= error]
+    near = [place for place, (gain, error) in enumerate(excess) if gain <= NEAR * error]
     chosen = near[len(near) // 2]
     gain, error = mean_and_error(regret[worst] - regret[chosen])
     reason = (

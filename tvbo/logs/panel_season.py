@@ -6,10 +6,13 @@ import math
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+import torch
 from botorch.exceptions.errors import InputDataError
+from scipy.optimize import minimize_scalar
 
 from tvbo.logs.forms import EXPONENTIAL
 from tvbo.logs.panel_cells import Cells
+from tvbo.logs.panel_forms import CommonForm
 from tvbo.logs.panel_selection import Maximum, PanelSearch
 from tvbo.logs.season import MAX_HARMONICS, PeriodicSeason, Season, SegmentProfile, WorkweekSeason
 from tvbo.spaces.times import duration, parse_timedelta
@@ -106,9 +109,10 @@ def seasons_of(
 def find_periods(flat: Maximum, cells: Cells) -> list[float]:
     """Return the periods at which a panel has most more power than drift and noise explain.
 
-    It is the periodogram of the panel's standardized innovations, each arm's prediction errors by
-    the fit, which is flat where there is no season; summed over the arms and the first three
-    harmonics. Which is the period, and whether the log has a season, is for the evidence to say.
+    It is the periodogram of the standardized innovations, prediction errors by the fit along the
+    modes of its covariance, which is flat where there is no season. It is summed over the modes, by
+    the share of drift in their variance, and over the first three harmonics. Which is the period,
+    and whether the log has a season, is for the evidence to say.
 
     Args:
         flat: A fit without a season.
@@ -118,11 +122,16 @@ def find_periods(flat: Maximum, cells: Cells) -> list[float]:
         The largest :data:`PEAKS` peaks, in units of one gap; none if the log is too short for any.
     """
     form, theta = flat.form, flat.theta
+    assert isinstance(form, CommonForm)
     residuals = cells.values - flat.regressors.columns @ flat.regressors.coefficients
     filtered, outputs = form.filter(theta, residuals)
     errors, _ = filtered.innovations(outputs.unsqueeze(-1))
+    dynamics = form.dynamics(theta)
+    K, noise = dynamics.covariance.numpy(), dynamics.noise.numpy()
+    modes = form.apart(torch.as_tensor(theta))[0].numpy() if cells.is_full else np.eye(len(K))
+    drift = np.einsum("ij,ik,kj->j", modes, K, modes).clip(min=0.0)
     series = errors.reshape(len(errors), -1).numpy()
-    series = series / np.maximum(series.std(axis=0), 1e-300)
+    series = series * np.sqrt(drift / (drift + noise)) / np.maximum(series.std(axis=0), 1e-300)
     T = len(series)
     # From four periods in the log to four gaps in a period.
     places = np.arange(FOUND_PERIODS * OVERSAMPLING, OVERSAMPLING * T // 4 + 1).astype(int)
@@ -136,7 +145,16 @@ def find_periods(flat: Maximum, cells: Cells) -> list[float]:
     around = np.pad(total, 1, constant_values=-np.inf)
     is_peak = (total >= around[:-2]) & (total >= around[2:])
     peaks = places[is_peak][np.argsort(-total[is_peak])]
-    return [float(OVERSAMPLING * T / place) for place in peaks[:PEAKS]]
+
+    def lacking(place: float) -> float:
+        """Return what is summed, negative, between the places."""
+        orders = np.arange(1, 1 + sum(j * place < len(ratio) for j in (1, 2, 3)))
+        angles = np.outer(orders * place, np.arange(T)) * 2 * math.pi / (OVERSAMPLING * T)
+        powers = (np.abs(np.exp(-1j * angles) @ series) ** 2).mean(1)
+        return -float(np.dot(HARMONIC_WEIGHTS[: len(orders)], powers))
+
+    near = [(peak - 1, peak + 1) for peak in peaks[:PEAKS]]
+    return [OVERSAMPLING * T / float(minimize_scalar(lacking, bounds=each).x) for each in near]
 
 
 def _given(season: float | str, cells: Cells, gap: float, is_segmented: bool) -> Season:

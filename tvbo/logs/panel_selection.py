@@ -38,16 +38,17 @@ from tvbo.quadratic_model import Array
 
 INDEPENDENT, VECTOR = IndependentForm.name, VectorForm.name
 
-ROUGH_PART, ROUGH, FINE = 0.2, 2e-2, 3e-4
-"""Gains in log density of an iteration below which a search ends: of part of a log, of those
-compared, and of the one that is taken."""
+ROUGH, FINE = 2e-2, 3e-4
+"""Gains in log density of an iteration below which a search ends: of the fits that are compared,
+and of the one that is taken."""
 
 SCORED = 0.75
 """Share of the log after which forms are scored; what is played after another share is as long."""
 
-DEVIATIONS = 3.0
-"""Standard errors by which another form has to predict better; two are passed by chance in one of
-some panels, where errors are correlated for long."""
+DEVIATIONS, WORSE = 3.0, 2.0
+"""Standard errors by which another form has to predict better, since two are passed by chance in
+one of some panels, where errors are correlated for long; and by which a season must not predict
+worse: that values far out repeat is evidence by chance."""
 
 LEAST_CORRELATION = 0.2
 """Mean correlation of successive residuals from which the covariance is estimated by them; with
@@ -69,6 +70,9 @@ and the gain at which the search at a rate ends."""
 AMPLITUDES = (math.log(1e-4), math.log(1e3))
 """Range of the logarithm of a season's variance, where the covariance over arms has the power of
 the season's."""
+
+SMALLEST_VARIANCE = 1e-6
+"""Least variance of a mode, as a share of the largest, of which that of a season is a power."""
 
 SMALLEST_WEIGHT = 1e-9
 """Smallest share of a function in the prior variance of a season."""
@@ -148,8 +152,8 @@ class PanelSearch:
         forms: Forms of drift that all arms share.
         units: Its units.
         on_step: Called with the name of each fit.
-        whole: Fits of the whole panel, where this is a part of it: their maxima are where searches
-            begin, and their priors of a season are kept.
+        whole: Fits of the whole panel, where this is a part of it: where searches of the drift
+            begin. Means and season are of the part alone, which is to predict what follows.
 
     Attributes:
         messages: Remarks on the search.
@@ -166,7 +170,7 @@ class PanelSearch:
         self.cells, self.forms, self.units = cells, forms, units
         self.on_step, self.whole = on_step, whole
         # The same prior for all forms and seasons, so that they can be compared.
-        self.weight = covariance_weight(cells)
+        self.weight, self.noise = covariance_weight(cells)
         self.fits: dict[tuple[str, Season | None], Maximum] = {}
         self.parts: dict[int, PanelSearch] = {}
         self.messages: list[str] = []
@@ -186,23 +190,22 @@ class PanelSearch:
         """Fit a form of drift with a season or without, roughly, from first estimates."""
         if (name, season) in self.fits:
             return self.fits[name, season]
-        base, times = EXPONENTIAL, self.cells.times
-        if self.whole is not None or name != base:
-            # All forms and parts have the prior of the season that exponential decay has.
-            start = self.fit(base, season) if self.whole is None else self.whole.fits[name, season]
-            regressors = replace(start.regressors, columns=columns_of(season, times))
-            found = self._maximize(name, regressors, start)
-        elif season is None:
-            columns, n = columns_of(None, times), self.cells.values.shape[1]
-            means = np.nanmean(self.cells.values, axis=0, keepdims=True)
-            alone = np.eye(n), np.zeros((n, 1)), np.ones((n, 1, 1))
-            found = self._maximize(name, Regressors(None, columns, *alone, means), None)
+        start = None if self.whole is None else self.whole.fit(name, season)
+        if name != EXPONENTIAL:
+            # All forms have the prior of the season that exponential decay has.
+            base = self.fit(EXPONENTIAL, season)
+            regressors = base.regressors
+        elif season is not None:
+            # In the modes of what drifts and repeats: those of the drift beside a season are
+            # uncertain where it is small, and a season spread over them has too little evidence.
+            base = self.fit(EXPONENTIAL, None)
+            regressors = season_regressors(self.cells, season, base)
         else:
-            # The prior of a season is estimated once more, about the drift with it.
-            found = self.fit(name, None)
-            for _ in range(2):
-                regressors = season_regressors(self.cells, season, found)
-                found = self._maximize(name, regressors, found)
+            base, n = None, self.cells.values.shape[1]
+            means = filled_in(self.cells).mean(axis=0, keepdims=True)
+            alone = np.eye(n), np.zeros((n, 1)), np.ones((n, 1, 1))
+            regressors = Regressors(None, columns_of(None, self.cells.times), *alone, means)
+        found = self._maximize(name, regressors, start or base)
         self.fits[name, season] = found
         return found
 
@@ -229,9 +232,8 @@ class PanelSearch:
             else:
                 covariance = first_covariance(residuals)
             kernels = self.forms[name](self.units.time)
-            form = CommonForm(name, kernels, residuals, covariance, self.weight, theta)
-        enough = ROUGH if self.whole is None else ROUGH_PART
-        return self.maximize(form, regressors, form.start, enough, ROUGH_ITERATIONS)
+            form = CommonForm(name, kernels, residuals, covariance, self.weight, self.noise, theta)
+        return self.maximize(form, regressors, form.start, ROUGH, ROUGH_ITERATIONS)
 
     def affordable(self, names: list[str]) -> list[str]:
         """Return the forms that this panel allows, and say which are left out."""
@@ -254,6 +256,12 @@ class PanelSearch:
                 "Since cells are missing, and arms are many, fewer forms were compared."
             )
         return names
+
+    def is_worse(self, name: str, season: Season) -> bool:
+        """Return whether a form predicts worse with a season, by :data:`WORSE` errors."""
+        scores = [one_arm_scores(self.fold(name, each, SCORED)) for each in (season, None)]
+        gain, error = mean_and_error(scores[0] - scores[1])
+        return gain < -WORSE * error
 
     def choose(self, fits: dict[str, Maximum]) -> tuple[str, list[PanelCandidate], str]:
         """Return the name of the form that is taken, the rows of all forms, and the reason.
@@ -393,7 +401,7 @@ class PanelSearch:
         sizes, num_values = [len(theta), start.numel()], self.cells.num_values
         # About the posterior precisions along the directions, of which steps are in units.
         directions, information = map(torch.as_tensor, (regressors.modes, regressors.information))
-        if regressors.season is None or not form.has_modes:
+        if regressors.season is None or not isinstance(form, CommonForm):
             directions, information = form.white_products(theta, regressors.columns)
         shares = (directions.mT @ torch.as_tensor(regressors.modes)).square()
         prior = torch.diag_embed(shares @ torch.as_tensor(regressors.precisions))
@@ -410,10 +418,10 @@ class PanelSearch:
             own, steps = at.split(sizes)
             moved = moved_by(steps)
             try:
-                value = form.log_likelihood(own, values - columns @ moved)
+                value = form.log_likelihood(own, values - columns @ moved) + form.log_prior(own)
             except torch.linalg.LinAlgError:
                 return math.inf, np.zeros_like(point)
-            value = value + form.log_prior(own) + regressors.log_prior(moved)
+            value = value + regressors.log_prior(moved)
             value.backward()
             assert at.grad is not None
             return -value.item(), -at.grad.numpy()
@@ -455,7 +463,8 @@ def season_regressors(cells: Cells, season: Season, base: Maximum) -> Regressors
     assert isinstance(form, CommonForm)
     columns = columns_of(season, cells.times)
     modes, products = (x.numpy() for x in form.white_products(theta, columns, filled_in(cells)))
-    logs = np.log(np.einsum("ij,ik,kj->j", modes, form.dynamics(theta).covariance.numpy(), modes))
+    variances = np.einsum("ij,ik,kj->j", modes, form.dynamics(theta).covariance.numpy(), modes)
+    logs = np.log(variances.clip(SMALLEST_VARIANCE * variances.max()))
     information, projected = products[..., :-1], products[..., -1]
 
     def prior(point: Array) -> Array:
@@ -501,8 +510,8 @@ def filled_in(residuals: Cells) -> Array:
     return table.fillna(0.0).to_numpy(copy=True)
 
 
-def covariance_weight(cells: Cells) -> float:
-    r"""Return the weight of the prior of the covariance over arms, in steps of time.
+def covariance_weight(cells: Cells) -> tuple[float, float]:
+    r"""Return the weight of the prior of the covariance over arms, and the noise.
 
     The derivatives of the likelihood by the states, with each arm by itself, are what the panel
     says of what is new at each time. Their covariance is shrunk to its diagonal as by Ledoit and
@@ -513,6 +522,9 @@ def covariance_weight(cells: Cells) -> float:
 
     Args:
         cells: The panel about the centre of each arm.
+
+    Returns:
+        The weight in steps of time, and the noise variance as a typical share of an arm's.
     """
     form = IndependentForm(cells)
     alone = form.dynamics(form.start)
@@ -538,7 +550,8 @@ def covariance_weight(cells: Cells) -> float:
         factor += 2 * correlation**2
     known = factor * float(np.median(-np.expm1(-rates) * variances * squares)) ** 2
     _, shrinkage = ledoit_wolf(states)
-    return prior_weight(len(states) * min(1.0, known), min(1.0, factor * shrinkage))
+    weight = prior_weight(len(states) * min(1.0, known), min(1.0, factor * shrinkage))
+    return weight, float(np.median(alone.noise.numpy() / cells.deviations**2))
 
 
 def first_covariance(residuals: Cells) -> Array:
