@@ -134,7 +134,8 @@ class Maximum:
     def model(self, units: Units) -> PanelModel:
         """Return the model in the user's units."""
         season = self.regressors.season
-        coefficients = self.regressors.coefficients * units.value
+        # In the order in which a file is read, so that it predicts the same to the last digit.
+        coefficients = np.multiply(self.regressors.coefficients, units.value, order="C")
         coefficients[0] += units.center
         return PanelModel(
             self.form.dynamics(self.theta, units),
