@@ -150,8 +150,7 @@ class CovarianceFactor(Parameters):
         factor = torch.linalg.cholesky(K + self.share * K.diagonal().mean() * eye)
         inverse = torch.linalg.solve_triangular(factor, eye, upper=False)
         trace = inverse.square().sum() / len(K)
-        log_determinant = 2 * factor.diagonal().log().sum()
-        return -0.5 * self.weight * (log_determinant + len(K) * trace.log())
+        return -self.weight * (factor.diagonal().log().sum() + 0.5 * len(K) * trace.log())
 
 
 class Autoregression(Parameters):

@@ -267,8 +267,9 @@ class PanelSearch:
     def choose(self, fits: dict[str, Maximum]) -> tuple[str, list[PanelCandidate], str]:
         """Return the name of the form that is taken, the rows of all forms, and the reason.
 
-        Of the forms that arms share, that of the largest evidence is taken, unless another one
-        predicts better from one arm at a time by :data:`DEVIATIONS` standard errors.
+        Of the forms that arms share, that of the largest evidence is taken; then independent arms,
+        and then a vector autoregression, if they predict better than what was taken before, from
+        one arm at a time, by :data:`DEVIATIONS` standard errors.
         """
         common = [name for name in fits if name in self.forms]
         chosen, *others = sorted(common or fits, key=lambda name: -fits[name].evidence)
@@ -280,17 +281,17 @@ class PanelSearch:
             reason += f"it has the largest evidence, {lead:.1f} nats more than {others[0]}"
         separate = [name for name in fits if name != chosen and name not in common]
         scores: dict[str, Array] = {}
-        if separate:
-            for name in (chosen, *separate):
-                scores[name] = one_arm_scores(self.fold(name, season, SCORED))
-            best = max(separate, key=lambda name: scores[name].mean())
-            gain, error = mean_and_error(scores[best] - scores[chosen])
-            chosen = best if gain > DEVIATIONS * error else chosen
+        for name in (chosen, *separate) if separate else ():
+            scores[name] = one_arm_scores(self.fold(name, season, SCORED))
+        reason += "; from one arm at a time" if separate else ""
+        for name in separate:
+            gain, error = mean_and_error(scores[name] - scores[chosen])
             reason += (
-                f"; from one arm at a time, {best} predicts all arms "
-                f"{'better' if gain >= 0 else 'worse'} by {abs(gain):.3g} ± {error:.2g} nats a "
-                f"time, so that {chosen} is taken"
+                f", {name} predicts all arms {'better' if gain >= 0 else 'worse'} than {chosen} "
+                f"by {abs(gain):.3g} ± {error:.2g} nats a time"
             )
+            chosen = name if gain > DEVIATIONS * error else chosen
+        reason += f", so that {chosen} is taken" if separate else ""
         rows = [
             PanelCandidate(
                 name,
