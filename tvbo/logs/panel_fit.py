@@ -105,7 +105,8 @@ def fit_panel(
             duration such as "5min" and the log spans two of them, and with a day whose profile
             differs between working days and weekends, where ``origin`` is given too and the log has
             both; else with the three periods at which the panel has most more power than drift
-            explains, of at most a quarter of the log.
+            explains, of at most a quarter of the log, and none if a part of the log predicts what
+            follows worse with it.
         temporal_kernel: The form of drift by one of the names above; ``"auto"`` or None compares
             them. Or a temporal kernel, or several for a sum of components: their parameters that
             require gradients are learned, on copies.
