@@ -436,6 +436,11 @@ class CommonForm(Form):
         kernels = [kernel.kernel_at(x, units.time) for kernel, x in pairs]
         return CommonDynamics(noise.expand(len(K)) * scale, kernels, shares, K * scale)
 
+    def variances_along(self, theta: Array, directions: Array) -> Array:
+        """Return the variance of what drifts along orthonormal directions, the columns, ``n``."""
+        K = self.dynamics(theta).covariance.numpy()
+        return np.einsum("ij,ik,kj->j", directions, K, directions).clip(min=0.0)
+
     def at_rate(self, theta: Array, log_rate: float) -> Array:
         """Return parameters with another rate of the first kernel.
 
@@ -494,11 +499,9 @@ class VectorForm(Form):
         scale = np.sqrt(fresh)[:, None] / deviations
         covariance, share = ledoit_wolf(W)
         of_fresh = np.sqrt(fresh / np.diag(covariance))
+        noise = float(np.median(alone.noise.numpy() / fresh))
         innovation = CovarianceFactor(
-            of_fresh[:, None] * covariance * of_fresh,
-            prior_weight(len(W), share),
-            fresh,
-            float(np.median(alone.noise.numpy() / fresh)),
+            of_fresh[:, None] * covariance * of_fresh, prior_weight(len(W), share), fresh, noise
         )
         # What the states are multiplied with so that they are white, and successive ones
         # uncorrelated but along each direction (Switzer, Green, 1984).

@@ -125,12 +125,10 @@ def find_periods(flat: Maximum, cells: Cells) -> list[float]:
     assert isinstance(form, CommonForm)
     residuals = cells.values - flat.regressors.columns @ flat.regressors.coefficients
     filtered, outputs = form.filter(theta, residuals)
-    errors, _ = filtered.innovations(outputs.unsqueeze(-1))
-    dynamics = form.dynamics(theta)
-    K, noise = dynamics.covariance.numpy(), dynamics.noise.numpy()
-    modes = form.apart(torch.as_tensor(theta))[0].numpy() if cells.is_full else np.eye(len(K))
-    drift = np.einsum("ij,ik,kj->j", modes, K, modes).clip(min=0.0)
-    series = errors.reshape(len(errors), -1).numpy()
+    noise = form.dynamics(theta).noise.numpy()
+    modes = form.apart(torch.as_tensor(theta))[0].numpy() if cells.is_full else np.eye(len(noise))
+    drift = form.variances_along(theta, modes)
+    series = filtered.innovations(outputs.unsqueeze(-1))[0].flatten(1).numpy()
     series = series * np.sqrt(drift / (drift + noise)) / np.maximum(series.std(axis=0), 1e-300)
     T = len(series)
     # From four periods in the log to four gaps in a period.
@@ -148,7 +146,7 @@ def find_periods(flat: Maximum, cells: Cells) -> list[float]:
 
     def lacking(place: float) -> float:
         """Return what is summed, negative, between the places."""
-        orders = np.arange(1, 1 + sum(j * place < len(ratio) for j in (1, 2, 3)))
+        orders = 1 + np.flatnonzero(place * np.arange(1, 1 + len(HARMONIC_WEIGHTS)) < len(ratio))
         angles = np.outer(orders * place, np.arange(T)) * 2 * math.pi / (OVERSAMPLING * T)
         powers = (np.abs(np.exp(-1j * angles) @ series) ** 2).mean(1)
         return -float(np.dot(HARMONIC_WEIGHTS[: len(orders)], powers))

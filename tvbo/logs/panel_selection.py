@@ -281,17 +281,18 @@ class PanelSearch:
             reason += f"it has the largest evidence, {lead:.1f} nats more than {others[0]}"
         separate = [name for name in fits if name != chosen and name not in common]
         scores: dict[str, Array] = {}
-        for name in (chosen, *separate) if separate else ():
-            scores[name] = one_arm_scores(self.fold(name, season, SCORED))
-        reason += "; from one arm at a time" if separate else ""
-        for name in separate:
-            gain, error = mean_and_error(scores[name] - scores[chosen])
-            reason += (
-                f", {name} predicts all arms {'better' if gain >= 0 else 'worse'} than {chosen} "
-                f"by {abs(gain):.3g} ± {error:.2g} nats a time"
-            )
-            chosen = name if gain > DEVIATIONS * error else chosen
-        reason += f", so that {chosen} is taken" if separate else ""
+        if separate:
+            folds = {name: self.fold(name, season, SCORED) for name in (chosen, *separate)}
+            scores = {name: one_arm_scores(fold) for name, fold in folds.items()}
+            reason += "; from one arm at a time"
+            for name in separate:
+                gain, error = mean_and_error(scores[name] - scores[chosen])
+                reason += (
+                    f", {name} predicts all arms {'better' if gain >= 0 else 'worse'} than "
+                    f"{chosen} by {abs(gain):.3g} ± {error:.2g} nats a time"
+                )
+                chosen = name if gain > DEVIATIONS * error else chosen
+            reason += f", so that {chosen} is taken"
         rows = [
             PanelCandidate(
                 name,
@@ -465,7 +466,7 @@ def season_regressors(cells: Cells, season: Season, base: Maximum) -> Regressors
     assert isinstance(form, CommonForm)
     columns = columns_of(season, cells.times)
     modes, products = (x.numpy() for x in form.white_products(theta, columns, filled_in(cells)))
-    variances = np.einsum("ij,ik,kj->j", modes, form.dynamics(theta).covariance.numpy(), modes)
+    variances = form.variances_along(theta, modes)
     logs = np.log(variances.clip(SMALLEST_VARIANCE * variances.max()))
     information, projected = products[..., :-1], products[..., -1]
 
