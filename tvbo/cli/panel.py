@@ -98,13 +98,13 @@ def print_candidates(compared: PanelFit | DriftComparison) -> None:
     if len(compared.evidence) > 1:
         rows = [
             {
-                "drift": row.temporal_kernel + " *" * (number == compared.chosen),
+                "drift": row.temporal_kernel + " *" * (place == compared.chosen),
                 "season": "yes" if row.has_season else "no",
-                "parameters": row.num_parameters,
-                "evidence": f"{row.evidence:.1f}",
-                "prediction": _score(row.predictive_score),
+                "parameters": _number(row.num_parameters, ".0f"),
+                "evidence": _number(row.evidence, ".1f"),
+                "prediction": _number(row.predictive_score, ".4g"),
             }
-            for number, row in enumerate(compared.evidence)
+            for place, row in enumerate(compared.evidence)
         ]
         print_rows("Candidates", rows)
         note(
@@ -115,8 +115,8 @@ def print_candidates(compared: PanelFit | DriftComparison) -> None:
     note(compared.reason, *compared.messages)
 
 
-def _score(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4g}"
+def _number(value: float | None, form: str) -> str:
+    return "–" if value is None else format(value, form)
 
 
 def parse_season(text: str, unit: str) -> float | Literal["auto"] | None:

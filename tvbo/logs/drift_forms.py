@@ -97,7 +97,7 @@ def compare_drift(
     times = log.instants[:, 1]
     first = log.rows(log.times <= times[math.ceil((1 - LAST_PART) * len(times)) - 1])
     later = len(log) - len(first)
-    rows, fits = [], []
+    rows, fits, evidence = [], [], {}
     for name in forms:
         on_step(name)
         maximizer, optimum = fitted(name, log)
@@ -113,22 +113,20 @@ def compare_drift(
                 )
             score = (of_all - of_first) / later
         count, value = int(maximizer.free().sum()), optimum.log_likelihood
-        evidence = value - 0.5 * count * math.log(len(log))
-        rows.append(PanelCandidate(name, False, count, value, evidence, score))
+        evidence[name] = value - 0.5 * count * math.log(len(log))
+        rows.append(PanelCandidate(name, False, count, value, evidence[name], score))
         fits.append((maximizer, optimum))
         if not optimum.converged:
             messages.append(f"The search for {name} did not converge.")
-    best, *others = sorted(rows, key=lambda row: -row.evidence)
-    reason = f"{best.temporal_kernel}: the only candidate."
+    best, *others = sorted(evidence, key=lambda name: -evidence[name])
+    reason = f"{best}: the only candidate."
     if others:
-        reason = (
-            f"{best.temporal_kernel}: it has the largest evidence, "
-            f"{best.evidence - others[0].evidence:.1f} nats more than {others[0].temporal_kernel}."
-        )
+        lead = evidence[best] - evidence[others[0]]
+        reason = f"{best}: it has the largest evidence, {lead:.1f} nats more than {others[0]}."
     predicted = max(rows, key=lambda row: row.predictive_score or -math.inf)
-    if predicted.predictive_score is not None and predicted is not best:
+    if predicted.predictive_score is not None and predicted.temporal_kernel != best:
         reason += f" {predicted.temporal_kernel} predicts the last part of the log better."
-    chosen = rows.index(best)
+    chosen = list(evidence).index(best)
     maximizer, optimum = fits[chosen]
     sigma2, level = maximizer.assign(optimum.theta)
     over_actions, over_time = maximizer.covar_module.kernels

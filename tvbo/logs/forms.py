@@ -138,14 +138,15 @@ class PanelCandidate:
         evidence: The same less ``k / 2 log N``, with ``N`` values.
         predictive_score: Mean log density of a value of the last quarter of the log by the model
             fitted to the first three: one step ahead, of a panel from one random arm at each time;
-            None where it was not needed.
+            None where it was not needed. The other numbers are None of a form that is judged by it
+            alone, and was not taken.
     """
 
     temporal_kernel: str
     has_season: bool
-    num_parameters: int
-    log_likelihood: float
-    evidence: float
+    num_parameters: int | None
+    log_likelihood: float | None
+    evidence: float | None
     predictive_score: float | None
 
 

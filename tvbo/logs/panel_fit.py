@@ -170,10 +170,9 @@ def fit_panel(
         is_known = segments is not None or duration(time_unit) is not None
         if chosen_season is not None and not is_known and search.is_worse(best, chosen_season):
             chosen_season = None
-    fits = {name: search.fit(name, chosen_season) for name in kept}
-    chosen, rows_of_forms, reason = search.choose(fits)
+    chosen, rows_of_forms, reason = search.choose(kept, chosen_season)
     on_step(f"maximum of {chosen}")
-    found = search.polish(fits[chosen])
+    found = search.polish(search.fit(chosen, chosen_season))
     model = found.model(units)
     on_step("playing")
     folds = [search.fold(chosen, chosen_season, share) for share in TUNED]
@@ -185,7 +184,7 @@ def fit_panel(
         forgetting_rate_interval=search.rate_interval(found, level),
         level=level,
         evidence=rows_of_forms,
-        chosen=list(fits).index(chosen),
+        chosen=kept.index(chosen),
         reason=reason,
         messages=[*search.messages, *messages_of(found, cells, outliers, arms)],
         outliers=outliers,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -63,9 +63,12 @@ SPREADS = (4.0, 0.25)
 ROUGH_ITERATIONS = 120
 """Largest number of iterations of a search whose result is compared or continued."""
 
-FIRST_STEP, RATE_TOLERANCE, ROUGH_PROFILE = 0.3, 0.02, 1e-3
+FIRST_STEP, RATE_TOLERANCE, ROUGH_PROFILE = 0.1, 0.02, 1e-3
 """First step outwards in the logarithm of the rate, to an end of its interval, the tolerance there,
 and the gain at which the search at a rate ends."""
+
+BEYOND, FURTHER = 1.2, 3.0
+"""What the next step is to pass an end by, and the largest factor to the last one that gives."""
 
 AMPLITUDES = (math.log(1e-4), math.log(1e3))
 """Range of the logarithm of a season's variance, where the covariance over arms has the power of
@@ -191,7 +194,8 @@ class PanelSearch:
         """Fit a form of drift with a season or without, roughly, from first estimates."""
         if (name, season) in self.fits:
             return self.fits[name, season]
-        start = None if self.whole is None else self.whole.fit(name, season)
+        # A vector autoregression starts at the independent arms, and takes long on the whole.
+        start = None if self.whole is None or name == VECTOR else self.whole.fit(name, season)
         if name != EXPONENTIAL:
             # All forms have the prior of the season that exponential decay has.
             base = self.fit(EXPONENTIAL, season)
@@ -264,22 +268,25 @@ class PanelSearch:
         gain, error = mean_and_error(scores[0] - scores[1])
         return gain < -WORSE * error
 
-    def choose(self, fits: dict[str, Maximum]) -> tuple[str, list[PanelCandidate], str]:
+    def choose(
+        self, names: Sequence[str], season: Season | None
+    ) -> tuple[str, list[PanelCandidate], str]:
         """Return the name of the form that is taken, the rows of all forms, and the reason.
 
         Of the forms that arms share, that of the largest evidence is taken; then independent arms,
         and then a vector autoregression, if they predict better than what was taken before, from
-        one arm at a time, by :data:`DEVIATIONS` standard errors.
+        one arm at a time, by :data:`DEVIATIONS` standard errors. Only what is taken, of these two,
+        is fitted to the whole panel.
         """
-        common = [name for name in fits if name in self.forms]
-        chosen, *others = sorted(common or fits, key=lambda name: -fits[name].evidence)
-        season = fits[chosen].regressors.season
+        common = [name for name in names if name in self.forms] or names[:1]
+        fits = {name: self.fit(name, season) for name in common}
+        chosen, *others = sorted(fits, key=lambda name: -fits[name].evidence)
         reason = f"{chosen}, {'no ' if season is None else ''}season: "
-        reason += "the only candidate" if len(fits) == 1 else ""
-        if others and common:
+        reason += "the only candidate" if len(names) == 1 else ""
+        if others:
             lead = fits[chosen].evidence - fits[others[0]].evidence
             reason += f"it has the largest evidence, {lead:.1f} nats more than {others[0]}"
-        separate = [name for name in fits if name != chosen and name not in common]
+        separate = [name for name in names if name not in common]
         scores: dict[str, Array] = {}
         if separate:
             folds = {name: self.fold(name, season, SCORED) for name in (chosen, *separate)}
@@ -293,16 +300,17 @@ class PanelSearch:
                 )
                 chosen = name if gain > DEVIATIONS * error else chosen
             reason += f", so that {chosen} is taken"
+        fits[chosen], count = self.fit(chosen, season), self.cells.values.shape[1]
         rows = [
             PanelCandidate(
                 name,
                 season is not None,
-                each.num_parameters,
-                each.objective - self.shift,
-                each.evidence - self.shift,
-                float(scores[name].mean()) / self.cells.values.shape[1] if name in scores else None,
+                fits[name].num_parameters if name in fits else None,
+                fits[name].objective - self.shift if name in fits else None,
+                fits[name].evidence - self.shift if name in fits else None,
+                float(scores[name].mean()) / count if name in scores else None,
             )
-            for name, each in fits.items()
+            for name in names
         ]
         return chosen, rows, f"{reason}."
 
@@ -342,9 +350,11 @@ class PanelSearch:
 
         ends = []
         for bound, at_bound, step in ((low, 0.0, -FIRST_STEP), (high, 1.0, FIRST_STEP)):
-            inner, outer = center, center
+            inner, outer = center, float(np.clip(center + step, low, high))
             while outer != bound and excess(outer) < 0:
-                inner, outer, step = outer, float(np.clip(outer + step, low, high)), 2 * step
+                # Each search starts at the last one, and what is far from there takes long.
+                reach = BEYOND * depth / max(excess(outer) + depth, depth / FURTHER)
+                inner, outer = outer, float(np.clip(center + reach * (outer - center), low, high))
             if excess(outer) < 0:
                 ends.append(at_bound)
                 continue

@@ -56,8 +56,8 @@ class KalmanFilter:
         self.model, self.observed = model, observed
         predicted, place, first = _predicted_covariances(model, observed, gaps)
         self.place, H, seen = torch.as_tensor(place), model.observation, observed[first]
-        crossed = predicted @ H.mT
-        total = H @ crossed + torch.diag_embed(model.noise)
+        crossed = _product(predicted, H.mT)
+        total = _product(H, crossed) + torch.diag_embed(model.noise)
         # A cell without a value is independent of all others.
         both = seen.unsqueeze(-1) & seen.unsqueeze(-2)
         total = torch.where(both, total, torch.eye(len(H), dtype=total.dtype))
@@ -66,7 +66,7 @@ class KalmanFilter:
         self.gain = (
             torch.cholesky_solve(crossed.mT, self.root).mT if len(H) > 1 else crossed / total
         )
-        self.kept = torch.eye(predicted.shape[-1], dtype=total.dtype) - self.gain @ H
+        self.kept = torch.eye(predicted.shape[-1], dtype=total.dtype) - _product(self.gain, H)
         self.transitions = pad(model.transitions, (0, 0, 0, 0, 0, 0, 0, 1))[gaps[first]]
         self.filtered = self.kept[-1] @ predicted[-1]
 
@@ -78,7 +78,8 @@ class KalmanFilter:
         """
         observed = self.observed.unsqueeze(-1)
         known = torch.where(observed, values, 0.0)
-        steps, moved = self.kept @ self.transitions, self._at(self.gain) @ known
+        steps = _product(self.kept, self.transitions)
+        moved = _product(self._at(self.gain), known)
         if self.kept.shape[-1] > MAX_PRODUCT:
             # The derivative by an index would be of the size of all matrices.
             matrices, states = steps.unbind(), [moved[0]]
@@ -87,8 +88,9 @@ class KalmanFilter:
             filtered = torch.stack(states)
         else:
             filtered = _recursion(self._at(steps), moved)
-        predicted = self._at(self.transitions) @ pad(filtered[:-1], (0, 0, 0, 0, 0, 0, 1, 0))
-        errors = known - self.model.observation @ predicted
+        before = pad(filtered[:-1], (0, 0, 0, 0, 0, 0, 1, 0))
+        predicted = _product(self._at(self.transitions), before)
+        errors = known - _product(self.model.observation, predicted)
         return torch.where(observed, errors, 0.0), filtered
 
     def whitened(self, values: Tensor) -> Tensor:
@@ -182,6 +184,11 @@ def _divided(P: Tensor, G: Tensor, eye: Tensor) -> Tensor:
     return P / total if len(eye) == 1 else torch.linalg.solve(total, P)
 
 
+def _product(A: Tensor, B: Tensor) -> Tensor:
+    """Return the matrix product, of rows and columns of one entry without its overhead."""
+    return A * B if A.shape[-1] == 1 else A @ B
+
+
 def _recursion(F: Tensor, moved: Tensor) -> Tensor:
     """Return the states :math:`x_t = F_t x_{t - 1} + u_t`, from zero.
 
@@ -198,14 +205,15 @@ def _recursion(F: Tensor, moved: Tensor) -> Tensor:
     # Of all pieces and models together: matrices, and what is new.
     parts = (pad(each, short).unflatten(0, (count, size)).transpose(0, 1) for each in (F, moved))
     steps, news = (each.flatten(1, 2).unbind() for each in parts)
+    moved_on = torch.addcmul if F.shape[-1] == 1 else torch.baddbmm
     states, products = [news[0]], [steps[0]]
     for step, new in zip(steps[1:], news[1:], strict=True):
-        states.append(torch.baddbmm(new, step, states[-1]))
-        products.append(torch.bmm(step, products[-1]))
+        states.append(moved_on(new, step, states[-1]))
+        products.append(_product(step, products[-1]))
     state, starts = torch.zeros_like(moved[0]), []
     for product, end in zip(products[-1].split(b), states[-1].split(b), strict=True):
         starts.append(state)
-        state = torch.baddbmm(end, product, state)
-    rest = torch.stack(products) @ torch.cat(starts)
+        state = moved_on(end, product, state)
+    rest = _product(torch.stack(products), torch.cat(starts))
     found: Tensor = (torch.stack(states) + rest).unflatten(1, (count, b)).transpose(0, 1)
     return found.flatten(0, 1)[:T]
