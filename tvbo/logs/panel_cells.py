@@ -259,6 +259,10 @@ class Regressors:
     information: Array
     coefficients: Array
 
+    def removed_from(self, cells: Cells) -> Cells:
+        """Return a panel about means and season."""
+        return replace(cells, values=cells.values - self.columns @ self.coefficients)
+
     def log_prior(self, coefficients: Tensor) -> Tensor:
         """Return the log density of coefficients ``q x n`` less that of a season of zero."""
         in_modes = coefficients @ torch.as_tensor(self.modes)

@@ -123,8 +123,7 @@ def find_periods(flat: Maximum, cells: Cells) -> list[float]:
     """
     form, theta = flat.form, flat.theta
     assert isinstance(form, CommonForm)
-    residuals = cells.values - flat.regressors.columns @ flat.regressors.coefficients
-    filtered, outputs = form.filter(theta, residuals)
+    filtered, outputs = form.filter(theta, flat.regressors.removed_from(cells).values)
     noise = form.dynamics(theta).noise.numpy()
     modes = form.apart(torch.as_tensor(theta))[0].numpy() if cells.is_full else np.eye(len(noise))
     drift = form.variances_along(theta, modes)

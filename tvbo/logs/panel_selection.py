@@ -175,9 +175,22 @@ class PanelSearch:
         self.on_step, self.whole = on_step, whole
         # The same prior for all forms and seasons, so that they can be compared.
         self.weight, self.noise = covariance_weight(cells)
+        self.season: Season | None = None
         self.fits: dict[tuple[str, Season | None], Maximum] = {}
         self.parts: dict[int, PanelSearch] = {}
         self.messages: list[str] = []
+
+    def weigh_about(self, season: Season | None) -> None:
+        """Take the prior of the covariance from the panel about a season, and fit anew.
+
+        In that of the panel as it is, a season would count as drift without noise.
+        """
+        cells = self.cells
+        if season is not None:
+            base = self.fit(EXPONENTIAL, None)
+            cells = season_regressors(cells, season, base).removed_from(cells)
+        self.weight, self.noise = covariance_weight(cells)
+        self.season, self.fits, self.parts = season, {}, {}
 
     def polish(self, found: Maximum) -> Maximum:
         """Continue the search of a fit to its maximum."""
@@ -223,8 +236,7 @@ class PanelSearch:
             else f"{season.kind} {season.length * self.units.time:.4g}"
         )
         self.on_step(f"{name}, {what}")
-        levels = regressors.columns @ regressors.coefficients
-        residuals = replace(self.cells, values=self.cells.values - levels)
+        residuals = regressors.removed_from(self.cells)
         theta = None if start is None or start.form.name != name else start.theta
         form: Form
         if name == INDEPENDENT:
@@ -378,6 +390,8 @@ class PanelSearch:
         if cut not in self.parts:
             before = self.cells.part(slice(0, cut))
             self.parts[cut] = PanelSearch(before, self.forms, self.units, self.on_step, self)
+            if self.season is not None:
+                self.parts[cut].weigh_about(self.season)
         part, panel = self.parts[cut], self.units.undo(self.cells)
         model = part.fit(name, season).model(self.units)
         belief, played = model.filter_panel(self.units.undo(part.cells)), range(cut, end)
