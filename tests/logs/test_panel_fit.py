@@ -56,6 +56,25 @@ def test_rate_means_and_noise_are_found(fit):
     assert low < fit.temporal_kernels[0].forgetting_rate.item() < high
 
 
+@pytest.mark.slow
+def test_a_season_does_not_change_the_rate():
+    rng, n, steps = np.random.default_rng(0), 12, 160
+    places, times = np.linspace(0, 2, n), np.arange(float(steps))
+    root = np.linalg.cholesky(np.exp(-0.5 * (places[:, None] - places) ** 2) + 1e-9 * np.eye(n))
+    state, rows = root @ rng.normal(size=n), []
+    for _ in times:
+        rows.append(state + 0.3 * rng.normal(size=n))
+        state = 0.95**0.5 * state + 0.05**0.5 * root @ rng.normal(size=n)
+    drift, times = torch.as_tensor(np.array(rows)), torch.as_tensor(times)
+    season = 1.5 * torch.sin(2 * torch.pi * times[:, None] / 12 + torch.as_tensor(places))
+    without, found = (
+        fit_panel(values, times, season=each, temporal_kernel="exponential")
+        for values, each in ((drift, None), (drift + season, 12.0))
+    )
+    rate = without.temporal_kernels[0].forgetting_rate.item()
+    assert found.temporal_kernels[0].forgetting_rate.item() == pytest.approx(rate, rel=0.25)
+
+
 def test_a_tuner_goes_on_from_the_end_of_the_log(fit):
     tuner = fit.optimizer()
     with pytest.raises(InputDataError, match="239"):

@@ -183,13 +183,15 @@ class PanelSearch:
     def weigh_about(self, season: Season | None) -> None:
         """Take the prior of the covariance from the panel about a season, and fit anew.
 
-        In that of the panel as it is, a season would count as drift without noise.
+        In that of the panel as it is, a season would count as drift without noise. The weight is no
+        larger: arms that have little in common but the season may differ in their variances.
         """
-        cells = self.cells
+        rest = self.cells
         if season is not None:
             base = self.fit(EXPONENTIAL, None)
-            cells = season_regressors(cells, season, base).removed_from(cells)
-        self.weight, self.noise = covariance_weight(cells)
+            rest = season_regressors(rest, season, base).removed_from(rest)
+        (weight, _), (about, self.noise) = map(covariance_weight, (self.cells, rest))
+        self.weight = min(weight, about)
         self.season, self.fits, self.parts = season, {}, {}
 
     def polish(self, found: Maximum) -> Maximum:

@@ -7,9 +7,4 @@ from tvbo.models.ensemble_gp import EnsembleGP
 from tvbo.models.streaming_gp import StreamingGP
 from tvbo.models.time_varying_gp import TimeVaryingGP
 
-__all__ = [
-    "ContextualGP",
-    "EnsembleGP",
-    "StreamingGP",
-    "TimeVaryingGP",
-]
+__all__ = ["ContextualGP", "EnsembleGP", "StreamingGP", "TimeVaryingGP"]

@@ -4,11 +4,4 @@ from tvbo.spaces.observations import InputLayout
 from tvbo.spaces.parameters import Parameters
 from tvbo.spaces.search_space import AskContext, Box, FiniteSpace, MixedSpace
 
-__all__ = [
-    "AskContext",
-    "Box",
-    "FiniteSpace",
-    "InputLayout",
-    "MixedSpace",
-    "Parameters",
-]
+__all__ = ["AskContext", "Box", "FiniteSpace", "InputLayout", "MixedSpace", "Parameters"]

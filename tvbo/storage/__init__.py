@@ -3,10 +3,4 @@
 from tvbo.storage.database import RunBusyError, StorageError, StorageUnavailableError
 from tvbo.storage.rows import RunRows, read_run
 
-__all__ = [
-    "RunBusyError",
-    "RunRows",
-    "StorageError",
-    "StorageUnavailableError",
-    "read_run",
-]
+__all__ = ["RunBusyError", "RunRows", "StorageError", "StorageUnavailableError", "read_run"]

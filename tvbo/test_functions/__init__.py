@@ -5,9 +5,4 @@ from tvbo.test_functions.drifting_gp import drifting_gp
 from tvbo.test_functions.moving_peak import MovingPeak
 from tvbo.test_functions.panel import PanelProblem
 
-__all__ = [
-    "DriftingProblem",
-    "MovingPeak",
-    "PanelProblem",
-    "drifting_gp",
-]
+__all__ = ["DriftingProblem", "MovingPeak", "PanelProblem", "drifting_gp"]

@@ -4,8 +4,4 @@ from tvbo.optimizers.bpe.bpe_delay import BPEDelay
 from tvbo.optimizers.bpe.confidence import FiniteSetWidth
 from tvbo.optimizers.bpe.delays import SubExponentialDelay
 
-__all__ = [
-    "BPEDelay",
-    "FiniteSetWidth",
-    "SubExponentialDelay",
-]
+__all__ = ["BPEDelay", "FiniteSetWidth", "SubExponentialDelay"]
