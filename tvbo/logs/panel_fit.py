@@ -81,8 +81,8 @@ def fit_panel(
     The likelihood that is maximized is the restricted one, in which the means are integrated out
     (Patterson, Thompson, 1971), but for ``"vector"``; season and means are then at their maximum.
     Covariances over arms have an inverse Wishart prior about a diagonal with the weight of Ledoit
-    and Wolf (2004), a season has a Gaussian prior by empirical Bayes; ``log_likelihood`` includes
-    the log densities of these priors.
+    and Wolf (2004), for what is left about the season; a season has a Gaussian prior by empirical
+    Bayes; ``log_likelihood`` includes the log densities of these priors.
 
     Season, and the temporal kernel that all arms share, are chosen by evidence: log marginal
     likelihood over the season ``- k / 2 log N``, with ``k`` other parameters and ``N`` values
