@@ -87,7 +87,8 @@ def test_a_level_that_is_no_probability_is_refused_at_once():
         fit_panel(*panel(), level=1.5)
 
 
-@pytest.mark.parametrize("share", [0.2, pytest.param(0.6, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.2, 0.6])
 def test_readings_that_are_missing_do_not_change_the_multiplier_much(share):
     values, times = panel(320, seed=3)
     holed = values.clone()
