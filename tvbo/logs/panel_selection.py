@@ -63,12 +63,9 @@ SPREADS = (4.0, 0.25)
 ROUGH_ITERATIONS = 120
 """Largest number of iterations of a search whose result is compared or continued."""
 
-FIRST_STEP, RATE_TOLERANCE, ROUGH_PROFILE = 0.1, 0.02, 1e-3
+FIRST_STEP, RATE_TOLERANCE, ROUGH_PROFILE = 0.3, 0.02, 1e-3
 """First step outwards in the logarithm of the rate, to an end of its interval, the tolerance there,
 and the gain at which the search at a rate ends."""
-
-BEYOND, FURTHER = 1.2, 3.0
-"""What the next step is to pass an end by, and the largest factor to the last one that gives."""
 
 AMPLITUDES = (math.log(1e-4), math.log(1e3))
 """Range of the logarithm of a season's variance, where the covariance over arms has the power of
@@ -364,11 +361,9 @@ class PanelSearch:
 
         ends = []
         for bound, at_bound, step in ((low, 0.0, -FIRST_STEP), (high, 1.0, FIRST_STEP)):
-            inner, outer = center, float(np.clip(center + step, low, high))
+            inner, outer = center, center
             while outer != bound and excess(outer) < 0:
-                # Each search starts at the last one, and what is far from there takes long.
-                reach = BEYOND * depth / max(excess(outer) + depth, depth / FURTHER)
-                inner, outer = outer, float(np.clip(center + reach * (outer - center), low, high))
+                inner, outer, step = outer, float(np.clip(outer + step, low, high)), 2 * step
             if excess(outer) < 0:
                 ends.append(at_bound)
                 continue
