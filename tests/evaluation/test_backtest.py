@@ -340,6 +340,7 @@ def test_all_algorithms_play_by_name():
         quiet(panel(), ["vectr"])
 
 
+@pytest.mark.slow
 def test_progress_names_what_is_fitted_and_played(capsys, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")  # Which Rich takes for a terminal.
     monkeypatch.setattr("tvbo.terminal.PATIENCE", 0.0)
