@@ -340,10 +340,9 @@ def test_all_algorithms_play_by_name():
         quiet(panel(), ["vectr"])
 
 
-@pytest.mark.slow
 def test_progress_names_what_is_fitted_and_played(capsys, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")  # Which Rich takes for a terminal.
-    monkeypatch.setattr("tvbo.terminal.PATIENCE", 0.0)
+    monkeypatch.setattr("tvbo.terminal.PATIENCE", 0.02)  # With none, a thread would spin.
     algorithms = panel_algorithms(["random", "fitted"], horizon=40, fit_options=PLAIN)
     quiet(panel(), algorithms, progress=True)
     out, err = capsys.readouterr()

@@ -162,7 +162,7 @@ def fit_panel(
         tried = [None, *seasons] if season == "auto" else seasons
         chosen_season = max(tried, key=lambda each: search.fit(EXPONENTIAL, each).evidence)
     if chosen_season is not None:
-        search.weigh_about(chosen_season)
+        search.set_prior(chosen_season)
     common = [name for name in kept if name in forms] or kept
     best = max(common, key=lambda name: search.fit(name, chosen_season).evidence)
     if season == "auto" and chosen_season is not None:
@@ -173,7 +173,7 @@ def fit_panel(
         if chosen_season is not None and not is_known and search.is_worse(best, chosen_season):
             chosen_season = None
         if chosen_season != search.season:
-            search.weigh_about(chosen_season)
+            search.set_prior(chosen_season)
     chosen, rows_of_forms, reason = search.choose(kept, chosen_season)
     on_step(f"maximum of {chosen}")
     found = search.polish(search.fit(chosen, chosen_season))

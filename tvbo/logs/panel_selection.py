@@ -157,6 +157,7 @@ class PanelSearch:
             begin. Means and season are of the part alone, which is to predict what follows.
 
     Attributes:
+        season: The season without which the prior of the covariance was estimated, or None.
         messages: Remarks on the search.
     """
 
@@ -171,24 +172,27 @@ class PanelSearch:
         self.cells, self.forms, self.units = cells, forms, units
         self.on_step, self.whole = on_step, whole
         # The same prior for all forms and seasons, so that they can be compared.
-        self.weight, self.noise = covariance_weight(cells)
+        self.of_panel = self.weight, self.noise = covariance_weight(cells)
         self.season: Season | None = None
         self.fits: dict[tuple[str, Season | None], Maximum] = {}
         self.parts: dict[int, PanelSearch] = {}
         self.messages: list[str] = []
 
-    def weigh_about(self, season: Season | None) -> None:
-        """Take the prior of the covariance from the panel about a season, and fit anew.
+    def set_prior(self, season: Season | None) -> None:
+        """Estimate the prior of the covariance without a season, and discard the fits before.
 
-        In that of the panel as it is, a season would count as drift without noise. The weight is no
-        larger: arms that have little in common but the season may differ in their variances.
+        A season that is not removed counts as drift without noise. The weight is at most that of
+        the whole panel, since arms that share little but the season may differ in variance.
+
+        Args:
+            season: The season that is removed from the panel; None: of the panel as it is.
         """
-        rest = self.cells
+        weight, noise = self.of_panel
         if season is not None:
-            base = self.fit(EXPONENTIAL, None)
-            rest = season_regressors(rest, season, base).removed_from(rest)
-        (weight, _), (about, self.noise) = map(covariance_weight, (self.cells, rest))
-        self.weight = min(weight, about)
+            regressors = season_regressors(self.cells, season, self.fit(EXPONENTIAL, None))
+            without, noise = covariance_weight(regressors.removed_from(self.cells))
+            weight = min(weight, without)
+        self.weight, self.noise = weight, noise
         self.season, self.fits, self.parts = season, {}, {}
 
     def polish(self, found: Maximum) -> Maximum:
@@ -289,7 +293,7 @@ class PanelSearch:
         one arm at a time, by :data:`DEVIATIONS` standard errors. Only what is taken, of these two,
         is fitted to the whole panel.
         """
-        common = [name for name in names if name in self.forms] or names[:1]
+        common = [name for name in names if name in self.forms] or names
         fits = {name: self.fit(name, season) for name in common}
         chosen, *others = sorted(fits, key=lambda name: -fits[name].evidence)
         reason = f"{chosen}, {'no ' if season is None else ''}season: "
@@ -388,7 +392,7 @@ class PanelSearch:
             before = self.cells.part(slice(0, cut))
             self.parts[cut] = PanelSearch(before, self.forms, self.units, self.on_step, self)
             if self.season is not None:
-                self.parts[cut].weigh_about(self.season)
+                self.parts[cut].set_prior(self.season)
         part, panel = self.parts[cut], self.units.undo(self.cells)
         model = part.fit(name, season).model(self.units)
         belief, played = model.filter_panel(self.units.undo(part.cells)), range(cut, end)
