@@ -248,7 +248,6 @@ class Regressors:
         columns: ``T x q``, the first of ones.
         modes: ``n x n``, the modes as columns.
         precisions: ``n x q``, prior precisions of the coefficients of the modes, zero of the means.
-        information: ``n x q x q``, about what the panel says of each mode, as a precision.
         coefficients: ``q x n``, of the arms, where a search begins.
     """
 
@@ -256,7 +255,6 @@ class Regressors:
     columns: Array
     modes: Array
     precisions: Array
-    information: Array
     coefficients: Array
 
     def removed_from(self, cells: Cells) -> Cells:

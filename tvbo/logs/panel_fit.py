@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tvbo.kernels import TemporalKernel
 from tvbo.logs.dataset import check_varies
-from tvbo.logs.forms import EXPONENTIAL, FORMS, forms_of
+from tvbo.logs.forms import FORMS, forms_of
 from tvbo.logs.panel_cells import (
     WRONG,
     Cells,
@@ -105,8 +105,8 @@ def fit_panel(
             duration such as "5min" and the log spans two of them, and with a day whose profile
             differs between working days and weekends, where ``origin`` is given too and the log has
             both; else with the three periods at which the panel has most more power than drift
-            explains, of at most a quarter of the log, and none if a part of the log predicts what
-            follows worse with it.
+            explains, of at most a quarter of the log, if one has enough more evidence than chance
+            gives, and a part of the log does not predict what follows worse with it.
         temporal_kernel: The form of drift by one of the names above; ``"auto"`` or None compares
             them. Or a temporal kernel, or several for a sum of components: their parameters that
             require gradients are learned, on copies.
@@ -159,20 +159,11 @@ def fit_panel(
     chosen_season: Season | None = None
     if season is not None:
         seasons = seasons_of(season, search, time_unit, zero, segments is not None)
-        tried = [None, *seasons] if season == "auto" else seasons
-        chosen_season = max(tried, key=lambda each: search.fit(EXPONENTIAL, each).evidence)
-    if chosen_season is not None:
-        search.set_prior(chosen_season)
-    common = [name for name in kept if name in forms] or kept
-    best = max(common, key=lambda name: search.fit(name, chosen_season).evidence)
-    if season == "auto" and chosen_season is not None:
-        # Exponential decay may need a season for what is smooth drift.
-        tried = [chosen_season, None]
-        chosen_season = max(tried, key=lambda each: search.fit(best, each).evidence)
-        is_known = segments is not None or duration(time_unit) is not None
-        if chosen_season is not None and not is_known and search.is_worse(best, chosen_season):
-            chosen_season = None
-        if chosen_season != search.season:
+        if season == "auto":
+            are_found = segments is None and duration(time_unit) is None
+            chosen_season = search.choose_season(seasons, kept, are_found)
+        else:
+            chosen_season = seasons[0]
             search.set_prior(chosen_season)
     chosen, rows_of_forms, reason = search.choose(kept, chosen_season)
     on_step(f"maximum of {chosen}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -60,10 +61,11 @@ SMALLEST_START = 1e-3
 SPREADS = (4.0, 0.25)
 """Factors between the rates of a sum of kernels from which its search begins again."""
 
-ROUGH_ITERATIONS = 120
-"""Largest number of iterations of a search whose result is compared or continued."""
+ROUGH_ITERATIONS, VECTOR_ITERATIONS = 120, 20
+"""Largest number of iterations of a search whose result is compared or continued, and of a vector
+autoregression, which many more take no nearer to what follows."""
 
-FIRST_STEP, RATE_TOLERANCE, ROUGH_PROFILE = 0.3, 0.02, 1e-3
+FIRST_STEP, RATE_TOLERANCE, ROUGH_PROFILE = 0.3, 0.02, 1e-2
 """First step outwards in the logarithm of the rate, to an end of its interval, the tolerance there,
 and the gain at which the search at a rate ends."""
 
@@ -125,10 +127,11 @@ class Maximum:
         of_season = 0 if season is None else 2 + len(season.shape)
         return self.form.num_counted + of_season
 
-    @property
+    @cached_property
     def evidence(self) -> float:
         """Log marginal likelihood over the season less the penalty of BIC."""
-        volume = log_volume(self.regressors.information, self.regressors.precisions)
+        information = information_on(self.regressors, self.form, self.theta)
+        volume = log_volume(information, self.regressors.precisions)
         return self.objective + volume - 0.5 * self.num_parameters * math.log(self.num_values)
 
     def model(self, units: Units) -> PanelModel:
@@ -212,20 +215,20 @@ class PanelSearch:
             return self.fits[name, season]
         # A vector autoregression starts at the independent arms, and takes long on the whole.
         start = None if self.whole is None or name == VECTOR else self.whole.fit(name, season)
-        if name != EXPONENTIAL:
-            # All forms have the prior of the season that exponential decay has.
-            base = self.fit(EXPONENTIAL, season)
+        base = None if name == EXPONENTIAL else self.fit(EXPONENTIAL, season)
+        if season is not None and (name in self.forms or name == EXPONENTIAL):
+            # Given the form's own drift: what it explains is no season. In the modes of what drifts
+            # and repeats: those of the drift beside a season are uncertain where it is small, and a
+            # season spread over them has too little evidence.
+            regressors = season_regressors(self.cells, season, self.fit(name, None))
+            base = base or self.fit(name, None)
+        elif base is not None:
             regressors = base.regressors
-        elif season is not None:
-            # In the modes of what drifts and repeats: those of the drift beside a season are
-            # uncertain where it is small, and a season spread over them has too little evidence.
-            base = self.fit(EXPONENTIAL, None)
-            regressors = season_regressors(self.cells, season, base)
         else:
-            base, n = None, self.cells.values.shape[1]
             means = filled_in(self.cells).mean(axis=0, keepdims=True)
-            alone = np.eye(n), np.zeros((n, 1)), np.ones((n, 1, 1))
-            regressors = Regressors(None, columns_of(None, self.cells.times), *alone, means)
+            n = means.size
+            columns = columns_of(None, self.cells.times)
+            regressors = Regressors(None, columns, np.eye(n), np.zeros((n, 1)), means)
         found = self._maximize(name, regressors, start or base)
         self.fits[name, season] = found
         return found
@@ -253,7 +256,8 @@ class PanelSearch:
                 covariance = first_covariance(residuals)
             kernels = self.forms[name](self.units.time)
             form = CommonForm(name, kernels, residuals, covariance, self.weight, self.noise, theta)
-        return self.maximize(form, regressors, form.start, ROUGH, ROUGH_ITERATIONS)
+        num_iterations = VECTOR_ITERATIONS if name == VECTOR else ROUGH_ITERATIONS
+        return self.maximize(form, regressors, form.start, ROUGH, num_iterations)
 
     def affordable(self, names: list[str]) -> list[str]:
         """Return the forms that this panel allows, and say which are left out."""
@@ -277,11 +281,39 @@ class PanelSearch:
             )
         return names
 
-    def is_worse(self, name: str, season: Season) -> bool:
-        """Return whether a form predicts worse with a season, by :data:`WORSE` errors."""
-        scores = [one_arm_scores(self.fold(name, each, SCORED)) for each in (season, None)]
-        gain, error = mean_and_error(scores[0] - scores[1])
-        return gain < -WORSE * error
+    def choose_season(
+        self, seasons: Sequence[Season], names: Sequence[str], are_found: bool
+    ) -> Season | None:
+        r"""Return the season of the largest evidence, or None, and set the prior without it.
+
+        It needs evidence beside exponential decay, and beside the form that has most with it, since
+        exponential decay may need a season for what is smooth drift. A period that was found in the
+        log is a parameter about which a log tells more than about others: it counts
+        :math:`\frac{1}{2} \log N T^2` (Djurić, 1996). And the form must not predict worse with it,
+        by :data:`WORSE` standard errors.
+
+        Args:
+            seasons: The seasons that are compared with one another, and with none.
+            names: The forms of drift.
+            are_found: Whether their periods were found in the log.
+        """
+        season = max([None, *seasons], key=lambda each: self.fit(EXPONENTIAL, each).evidence)
+        if season is None:
+            return None
+        common = [name for name in names if name in self.forms] or names
+        best = max(common, key=lambda name: self.fit(name, season).evidence)
+        found = 0.5 * math.log(self.cells.num_values) + math.log(self.cells.span)
+        gain = self.fit(best, season).evidence - self.fit(best, None).evidence
+        if gain <= (found if are_found else 0.0):
+            return None
+        self.set_prior(season)
+        if are_found:
+            scores = [one_arm_scores(self.fold(best, each, SCORED)) for each in (season, None)]
+            gain, error = mean_and_error(scores[0] - scores[1])
+            if gain < -WORSE * error:
+                self.set_prior(None)
+                return None
+        return season
 
     def choose(
         self, names: Sequence[str], season: Season | None
@@ -428,12 +460,14 @@ class PanelSearch:
         start = torch.as_tensor(regressors.coefficients)
         sizes, num_values = [len(theta), start.numel()], self.cells.num_values
         # About the posterior precisions along the directions, of which steps are in units.
-        directions, information = map(torch.as_tensor, (regressors.modes, regressors.information))
+        directions, precisions = map(torch.as_tensor, (regressors.modes, regressors.precisions))
         if regressors.season is None or not isinstance(form, CommonForm):
             directions, information = form.white_products(theta, regressors.columns)
-        shares = (directions.mT @ torch.as_tensor(regressors.modes)).square()
-        prior = torch.diag_embed(shares @ torch.as_tensor(regressors.precisions))
-        root = torch.linalg.cholesky(information + prior) / math.sqrt(len(values))
+            precisions = (directions.mT @ torch.as_tensor(regressors.modes)).square() @ precisions
+        else:
+            information = torch.as_tensor(information_on(regressors, form, theta))
+        precision = information + torch.diag_embed(precisions)
+        root = torch.linalg.cholesky(precision) / math.sqrt(len(values))
 
         def moved_by(steps: Tensor) -> Tensor:
             solved = torch.linalg.solve_triangular(
@@ -485,7 +519,7 @@ def season_regressors(cells: Cells, season: Season, base: Maximum) -> Regressors
     Args:
         cells: The panel.
         season: The season, in units of the usual gap.
-        base: A maximum with exponential decay.
+        base: A maximum without a season, of a form that arms share.
     """
     form, theta = base.form, base.theta
     assert isinstance(form, CommonForm)
@@ -522,7 +556,20 @@ def season_regressors(cells: Cells, season: Season, base: Maximum) -> Regressors
     bounds = [AMPLITUDES, (0.0, 2.0), *season.shape_bounds]
     precisions = prior(minimize(descent, start, jac=True, method="L-BFGS-B", bounds=bounds).x)
     coefficients = (modes @ solve(precisions)[0]).T
-    return Regressors(season, columns, modes, precisions, information, coefficients)
+    return Regressors(season, columns, modes, precisions, coefficients)
+
+
+def information_on(regressors: Regressors, form: Form, theta: Array) -> Array:
+    """Return about how precisely a panel tells means and season, in the modes, ``n x q x q``.
+
+    Args:
+        regressors: Means and season.
+        form: The form of drift.
+        theta: Its parameters.
+    """
+    directions, information = form.white_products(theta, regressors.columns)
+    shares = np.linalg.solve(directions.numpy(), regressors.modes) ** 2
+    return np.einsum("im,ijk->mjk", shares, information.numpy())
 
 
 def filled_in(residuals: Cells) -> Array:
