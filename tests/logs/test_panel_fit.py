@@ -413,6 +413,21 @@ def test_a_season_that_has_ended_is_not_taken():
 
 
 @pytest.mark.slow
+def test_smooth_drift_is_no_season():
+    # Exponential decay has 84 nats more evidence with a period of 111, the true form 2 less.
+    rng, n, times = np.random.default_rng([108, 1]), 50, np.arange(500.0)
+    places = rng.uniform(size=(n, 2))
+    squares = ((places[:, None] - places) ** 2).sum(-1)
+    root = np.linalg.cholesky(np.exp(-squares / 0.18) + 1e-9 * np.eye(n))
+    means, noise = rng.normal(size=n), 0.1**0.5 * rng.normal(size=(500, n))
+    lags = 3**0.5 * np.abs(times[:, None] - times) / rng.uniform(5, 20)
+    in_time = np.linalg.cholesky((1 + lags) * np.exp(-lags) + 1e-9 * np.eye(500))
+    values = means + noise + in_time @ rng.normal(size=(500, n)) @ root.T
+    fit = fit_panel(torch.as_tensor(values), torch.as_tensor(times), temporal_kernel="matern32")
+    assert fit.season is None
+
+
+@pytest.mark.slow
 def test_a_log_without_a_season_has_none():
     values, times = panel(seed=3)
     fit = fit_panel(values, times)

@@ -80,10 +80,7 @@ class AtPresent:
         return self.of_objectives([model], (), ask_context)
 
     def of_objectives(
-        self,
-        models: Sequence[Model],
-        thresholds: Sequence[float | None],
-        ask_context: AskContext,
+        self, models: Sequence[Model], thresholds: Sequence[float | None], ask_context: AskContext
     ) -> AcquisitionFunction:
         """Return the acquisition function for this round, of one objective or several.
 

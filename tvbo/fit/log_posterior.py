@@ -340,10 +340,7 @@ class LogPosterior:
         return self.sets(points, mean, ratio + volume)
 
     def sets(
-        self,
-        points: Array,
-        mean: float = 0.0,
-        log_weights: Array | Sequence[float] = (0.0,),
+        self, points: Array, mean: float = 0.0, log_weights: Array | Sequence[float] = (0.0,)
     ) -> HyperparameterSets:
         """Return sets of hyperparameters.
 

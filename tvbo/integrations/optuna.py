@@ -157,11 +157,7 @@ class TimeVaryingSampler(BaseSampler):
         )
 
     def after_trial(
-        self,
-        study: Study,
-        trial: FrozenTrial,
-        state: TrialState,
-        values: Sequence[float] | None,
+        self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
     ) -> None:
         """Store the constraints of a trial."""
         if self._constraints_func is not None:

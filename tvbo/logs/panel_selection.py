@@ -215,18 +215,18 @@ class PanelSearch:
             return self.fits[name, season]
         # A vector autoregression starts at the independent arms, and takes long on the whole.
         start = None if self.whole is None or name == VECTOR else self.whole.fit(name, season)
-        base = None if name == EXPONENTIAL else self.fit(EXPONENTIAL, season)
-        if season is not None and (name in self.forms or name == EXPONENTIAL):
-            # Given the form's own drift: what it explains is no season. In the modes of what drifts
-            # and repeats: those of the drift beside a season are uncertain where it is small, and a
-            # season spread over them has too little evidence.
-            regressors = season_regressors(self.cells, season, self.fit(name, None))
-            base = base or self.fit(name, None)
-        elif base is not None:
+        if name != EXPONENTIAL:
+            # All forms have the prior of the season that exponential decay has.
+            base = self.fit(EXPONENTIAL, season)
             regressors = base.regressors
+        elif season is not None:
+            # In the modes of what drifts and repeats: those of the drift beside a season are
+            # uncertain where it is small, and a season spread over them has too little evidence.
+            base = self.fit(EXPONENTIAL, None)
+            regressors = season_regressors(self.cells, season, base)
         else:
             means = filled_in(self.cells).mean(axis=0, keepdims=True)
-            n = means.size
+            base, n = None, means.size
             columns = columns_of(None, self.cells.times)
             regressors = Regressors(None, columns, np.eye(n), np.zeros((n, 1)), means)
         found = self._maximize(name, regressors, start or base)
@@ -286,11 +286,11 @@ class PanelSearch:
     ) -> Season | None:
         r"""Return the season of the largest evidence, or None, and set the prior without it.
 
-        It needs evidence beside exponential decay, and beside the form that has most with it, since
-        exponential decay may need a season for what is smooth drift. A period that was found in the
-        log is a parameter about which a log tells more than about others: it counts
-        :math:`\frac{1}{2} \log N T^2` (Djurić, 1996). And the form must not predict worse with it,
-        by :data:`WORSE` standard errors.
+        It needs evidence beside exponential decay, which may need a season for what is smooth
+        drift, and so beside the form that has most with it too, with a prior given that form. A
+        period that was found in the log is a parameter about which a log tells more than about
+        others: it counts :math:`\frac{1}{2} \log N T^2` (Djurić, 1996), and the form must not
+        predict worse with it, by :data:`WORSE` standard errors.
 
         Args:
             seasons: The seasons that are compared with one another, and with none.
@@ -302,8 +302,12 @@ class PanelSearch:
             return None
         common = [name for name in names if name in self.forms] or names
         best = max(common, key=lambda name: self.fit(name, season).evidence)
+        without, beside = self.fit(best, None), self.fit(best, season)
+        if best != EXPONENTIAL and best in self.forms:
+            regressors = season_regressors(self.cells, season, without)
+            beside = self._maximize(best, regressors, beside)
         found = 0.5 * math.log(self.cells.num_values) + math.log(self.cells.span)
-        gain = self.fit(best, season).evidence - self.fit(best, None).evidence
+        gain = beside.evidence - without.evidence
         if gain <= (found if are_found else 0.0):
             return None
         self.set_prior(season)

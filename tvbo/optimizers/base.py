@@ -420,11 +420,7 @@ class Optimizer(ABC):
             return self._tell_together(rows)
 
     def tell(
-        self,
-        trial: Trial | int,
-        Y: Outcome,
-        Yvar: Outcome | None = None,
-        t: Time | None = None,
+        self, trial: Trial | int, Y: Outcome, Yvar: Outcome | None = None, t: Time | None = None
     ) -> None:
         """Record the outcome of a trial.
 

@@ -183,11 +183,7 @@ class GPOptimizer(Optimizer):
         return None if newest is None else newest.in_user_units()
 
     def recommend(
-        self,
-        context: Context | None = None,
-        t: Time | None = None,
-        *,
-        choices: Table | None = None,
+        self, context: Context | None = None, t: Time | None = None, *, choices: Table | None = None
     ) -> Recommendation:
         """Return the feasible action with the best posterior mean in a context.
 
