@@ -13,7 +13,7 @@ from tvbo.kernels import TemporalDecayKernel, TemporalMaternKernel
 from tvbo.logs import PanelFit, fit_panel
 from tvbo.logs.forms import FORMS, exponential
 from tvbo.logs.panel_cells import Cells, Units
-from tvbo.logs.panel_selection import PanelSearch
+from tvbo.logs.panel_search import PanelSearch
 from tvbo.logs.season import PeriodicSeason, SegmentProfile, WorkweekSeason
 from tvbo.serialize import SerializationError, to_data
 

@@ -41,8 +41,7 @@ def fit(
     panel: Annotated[
         bool,
         typer.Option(
-            "--panel",
-            help="First column the times, every other column an arm; cells may be empty.",
+            "--panel", help="First column the times, every other column an arm; cells may be empty."
         ),
     ] = False,
     time: shared.TimeColumn = None,
@@ -70,8 +69,7 @@ def fit(
         str | None, typer.Option(help="Column of known noise variances, in a long log.")
     ] = None,
     kernel: Annotated[
-        KernelName | None,
-        typer.Option(help="Kernel over the actions of a long log; default rbf."),
+        KernelName | None, typer.Option(help="Kernel over the actions of a long log; default rbf.")
     ] = None,
     resample: shared.Resample = None,
     rows: Annotated[str | None, typer.Option(help="Rows a:b, from 0, after resampling.")] = None,

@@ -73,8 +73,7 @@ def plot(run: Run, out: Annotated[Path, typer.Option("--out", help="File, FILE.p
 
 
 def backup(
-    run: Run,
-    copy: Annotated[str, typer.Argument(help="The file to write, or an empty database.")],
+    run: Run, copy: Annotated[str, typer.Argument(help="The file to write, or an empty database.")]
 ) -> None:
     """Copy a run as it is now, also while another command writes.
 

@@ -29,8 +29,9 @@ from tvbo.logs.panel_cells import (
 from tvbo.logs.panel_forms import FAR
 from tvbo.logs.panel_play import tune_multiplier
 from tvbo.logs.panel_report import PanelFit, messages_of
+from tvbo.logs.panel_search import INDEPENDENT, VECTOR, PanelSearch
 from tvbo.logs.panel_season import seasons_of
-from tvbo.logs.panel_selection import INDEPENDENT, VECTOR, PanelSearch
+from tvbo.logs.panel_selection import affordable, choose_form, choose_season
 from tvbo.logs.season import Season
 from tvbo.quadratic_model import Array
 from tvbo.spaces.observations import check_finite
@@ -154,18 +155,18 @@ def fit_panel(
     on_step("outliers")
     cells, units, outliers = _without_outliers(rows, own_times, starts, gap)
     search = PanelSearch(cells, forms, units, on_step)
-    kept = search.affordable(names)
+    kept = affordable(search, names)
     zero = None if origin is None else _local_timestamp(origin)
     chosen_season: Season | None = None
     if season is not None:
         seasons = seasons_of(season, search, time_unit, zero, segments is not None)
         if season == "auto":
             are_found = segments is None and duration(time_unit) is None
-            chosen_season = search.choose_season(seasons, kept, are_found)
+            chosen_season = choose_season(search, seasons, kept, are_found)
         else:
             chosen_season = seasons[0]
             search.set_prior(chosen_season)
-    chosen, rows_of_forms, reason = search.choose(kept, chosen_season)
+    chosen, rows_of_forms, reason = choose_form(search, kept, chosen_season)
     on_step(f"maximum of {chosen}")
     found = search.polish(search.fit(chosen, chosen_season))
     model = found.model(units)

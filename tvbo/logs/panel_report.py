@@ -29,7 +29,7 @@ from tvbo.logs.panel_dynamics import (
 )
 from tvbo.logs.panel_forms import CommonForm
 from tvbo.logs.panel_play import Tuning
-from tvbo.logs.panel_selection import Maximum
+from tvbo.logs.panel_search import Maximum
 from tvbo.logs.saved import SavedFit
 from tvbo.logs.season import Season
 from tvbo.models.time_varying_gp import make_temporal_kernel

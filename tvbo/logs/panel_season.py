@@ -13,7 +13,7 @@ from scipy.optimize import minimize_scalar
 from tvbo.logs.forms import EXPONENTIAL
 from tvbo.logs.panel_cells import Cells
 from tvbo.logs.panel_forms import CommonForm
-from tvbo.logs.panel_selection import Maximum, PanelSearch
+from tvbo.logs.panel_search import Maximum, PanelSearch
 from tvbo.logs.season import MAX_HARMONICS, PeriodicSeason, Season, SegmentProfile, WorkweekSeason
 from tvbo.spaces.times import duration, parse_timedelta
 

@@ -31,10 +31,7 @@ MIN_SUCCESS = 0.5
 
 
 def plot_slices(
-    optimizer: GPOptimizer,
-    t: Time | None = None,
-    context: Context | None = None,
-    title: str = "",
+    optimizer: GPOptimizer, t: Time | None = None, context: Context | None = None, title: str = ""
 ) -> Figure:
     """Plot the model along each parameter through what is recommended, and over the two main ones.
 
