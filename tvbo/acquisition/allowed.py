@@ -166,10 +166,7 @@ class Allowed(AcquisitionFunction):
         log_success = outlook.log_success(X)
         value: Tensor = acq_function(X) + self.weight * log_success.mean(dim=-1)
         least = outlook.goals.min_feasibility
-        for log_probability, p in (
-            (log_success, MIN_SUCCESS),
-            (outlook.log_constraints(X), least),
-        ):
+        for log_probability, p in ((log_success, MIN_SUCCESS), (outlook.log_constraints(X), least)):
             missing = (math.log(p) - log_probability) / SMOOTHNESS
             value = value - self.penalty * SMOOTHNESS * softplus(missing).sum(dim=-1)
         return value

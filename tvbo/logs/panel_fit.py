@@ -189,6 +189,7 @@ def fit_panel(
         last_time=None if segments is not None else float(own_times[-1]),
         round_length=gap,
         missing=np.isnan(rows).mean(axis=0),
+        missing_correlation=_missing_correlation(np.isnan(rows), starts),
         tuning=tune_multiplier(folds),
     )
 
@@ -215,6 +216,14 @@ def _without_outliers(
         Outlier(float(times[t]), arm, float(rows[t, arm]), distance) for t, arm, distance in found
     ]
     return cells, Units(center, unit, gap), outliers
+
+
+def _missing_correlation(missing: NDArray[np.bool_], starts: NDArray[np.bool_]) -> float:
+    """Return the correlation of missing readings of successive times, after one outage more."""
+    before, after = missing[:-1][~starts[1:]], missing[1:][~starts[1:]]
+    by_chance = float((before.sum(axis=0) * missing.mean(axis=0)).sum())
+    both, each = float((before & after).sum()), float(before.sum())
+    return (max(0.0, both - by_chance) + 1) / (each - by_chance + 1)
 
 
 def _local_timestamp(origin: datetime | str) -> pd.Timestamp:

@@ -44,13 +44,6 @@ SHORT = 20.0
 NAMED_OUTLIERS = 5
 """Number of outliers that a message names."""
 
-RARE, FREQUENT = 0.05, 0.99
-"""Shares of missing readings: up to the first a failure counts in full, and none counts as more
-than the second."""
-
-COSTLY = 1e3
-"""Largest ratio of the cost of a failure to what an arm gains."""
-
 KEPT = 500
 """Newest outcomes that may still be joined by one of an earlier time."""
 
@@ -102,6 +95,8 @@ class PanelFit(SavedFit):
         last_time: Last time of the log; None if its segments are independent.
         round_length: The usual gap between times.
         missing: Share of the times at which each arm had no reading, ``n``.
+        missing_correlation: Correlation of missing readings of successive times; 1 if there are
+            none.
         tuning: The multiplier of a tuner's standard deviation, with its reason.
     """
 
@@ -121,6 +116,7 @@ class PanelFit(SavedFit):
     last_time: float | None
     round_length: float
     missing: Array
+    missing_correlation: float
     tuning: Tuning
 
     def __post_init__(self) -> None:
@@ -128,10 +124,12 @@ class PanelFit(SavedFit):
         if not 0 <= self.chosen < len(self.evidence):
             raise ValueError(f"Expected one of {len(self.evidence)} rows. Got {self.chosen}.")
         noise, (mean, _) = self.noise_variances, self.predict_arms(np.zeros(1))
-        if not self.missing.shape == noise.shape == mean[0].shape or not (noise >= 0).all():
+        of_arms = self.missing.shape == noise.shape == mean[0].shape
+        if not (of_arms and (noise >= 0).all() and 0 < self.missing_correlation <= 1):
             raise ValueError(
-                f"Expected shares of missing readings and noise variances, of at least 0, of "
-                f"{self.num_arms} arms. Got {self.missing} and {noise}."
+                f"Expected shares of missing readings, their correlation in (0, 1], and noise "
+                f"variances of at least 0, of {self.num_arms} arms. Got {self.missing}, "
+                f"{self.missing_correlation} and {noise}."
             )
 
     @property
@@ -333,10 +331,10 @@ class PanelUCB(ArmRule):
     At time ``t`` it takes the arm with the largest :math:`\mu_a(t) + \sqrt{\beta} \sigma_a(t)`, of
     its true value given the log and all outcomes before. An outcome more than six deviations from
     its prediction counts as one at that distance. An arm whose trials fail one after another is
-    left out, for longer after each, until it has an outcome: if a failure costs as much as the arm
-    would gain, twice as long; if it costs more, longer. Where arms often have no reading, more
-    failures in a row count as one. Outcomes may come in any order; one older than the newest five
-    hundred counts as of their time.
+    left out until as much is lost without it as these failures cost, each the worst arm in place of
+    this one, which is at most twice what must be lost (ski rental, Karlin et al., 1988); and less
+    long where readings of the log are missing at random. Outcomes may come in any order; one older
+    than the newest five hundred counts as of their time.
 
     Args:
         fit: The fit. Its arms are the choices, by number; times are in its unit.
@@ -350,16 +348,14 @@ class PanelUCB(ArmRule):
     def __init__(self, fit: PanelFit, beta: float, generator: Generator | None = None):
         check_not_negative(beta=beta)
         super().__init__(FiniteSpace(fit.choices), generator=generator)
-        self.model, self.beta, self.round_length = fit.model, beta, fit.round_length
-        self._end = fit.last_time
+        self.model, self.beta, self._end = fit.model, beta, fit.last_time
         # Belief at a time, and the outcomes since then, in order: time, arm, outcome.
         self._base: tuple[float | None, Belief] = fit.last_time, fit.belief
         self._outcomes: list[tuple[float, int, float]] = []
         self._newest: tuple[float | None, Belief] = self._base
+        # Of arms whose trials fail: how many in a row, and what is to be lost yet without them.
         self._failures: dict[int, tuple[int, float]] = {}
-        # How unlikely a failure is by chance, as a share of what one counts for.
-        usual = np.log(fit.missing.clip(RARE, FREQUENT)) / math.log(RARE)
-        self._surprise: list[float] = usual.tolist()
+        self._missing, self._correlation = fit.missing.tolist(), fit.missing_correlation
 
     @property
     def model_size(self) -> int:
@@ -380,21 +376,35 @@ class PanelUCB(ArmRule):
         level = self.model.levels(np.array([t]))[0]
         return torch.as_tensor(level + mean), torch.as_tensor(np.sqrt(variance))
 
-    def _index(self, t: float) -> Tensor:
+    def _bounds(self, t: float) -> tuple[Tensor, Tensor]:
+        """Return upper bounds of all arms, and those of the arms that are not left out."""
         mean, deviation = self.predict(t)
-        bound = mean + math.sqrt(self.beta) * deviation
-        paused = [arm for arm, (_, until) in self._failures.items() if t < until]
-        if len(paused) < len(bound):
-            bound[paused] = -math.inf
-        return bound
+        bounds = mean + math.sqrt(self.beta) * deviation
+        left_out, others = [arm for arm, (_, owed) in self._failures.items() if owed > 0], bounds
+        if len(left_out) < len(bounds):
+            others = bounds.clone()
+            others[left_out] = -math.inf
+        return bounds, others
+
+    def _index(self, t: float) -> Tensor:
+        return self._bounds(t)[1]
 
     def _observe(self, arm: int, t: float, value: float) -> None:
+        count, _ = self._failures.pop(arm, (0, 0.0))
         if math.isnan(value):
-            count = self._failures.pop(arm, (0, t))[0] + 1
-            length = 0.5 * self._patience(arm, t) ** (self._surprise[arm] * count) - 0.5
-            self._failures[arm] = count, t + self.round_length * length
+            # By Bayes: an arm that is out fails again, others do as often as in the log.
+            by_chance = (1 - self._correlation) * self._missing[arm] ** count
+            is_out = self._correlation / (self._correlation + by_chance)
+            cost = float(self._bounds(t)[0][arm] - self.predict(t)[0].min())
+            self._failures[arm] = count + 1, is_out * (count + 1) * cost
+        if self._failures:
+            # What each would gain in the next round is lost without it.
+            bounds, others = self._bounds(t)
+            lost = (bounds - others.max()).clamp(min=0.0).tolist()
+            for each, (count, owed) in self._failures.items():
+                self._failures[each] = count, owed - lost[each]
+        if math.isnan(value):
             return
-        self._failures.pop(arm, None)
         outcome = t, arm, value
         bisect.insort(self._outcomes, outcome, key=itemgetter(0))
         if self._outcomes[-1] is outcome:
@@ -404,19 +414,6 @@ class PanelUCB(ArmRule):
         if len(self._outcomes) > 2 * KEPT:
             self._base = reduce(self._after, self._outcomes[:-KEPT], self._base)
             del self._outcomes[:-KEPT]
-
-    def _patience(self, arm: int, t: float) -> float:
-        """Return the factor by which the time without an arm grows until it is taken again.
-
-        What has failed for a time d works again after another x d with probability x / (1 + x). A
-        failure then costs as much as is lost by waiting where x^2 (1 + x) / 2, about x^3, is the
-        cost of a failure, the worst arm in place of the best, over the gain of this arm.
-        """
-        bounds = self._index(t).tolist()
-        own = bounds.pop(arm)
-        gain, cost = own - max(bounds), own - self.predict(t)[0].min().item()
-        ratio = min(cost / gain, COSTLY) if gain > 0 else COSTLY
-        return 1 + math.cbrt(max(ratio, 1.0))
 
     def _after(
         self, known: tuple[float | None, Belief], outcome: tuple[float, int, float]

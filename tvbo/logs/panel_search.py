@@ -195,11 +195,9 @@ class PanelSearch:
     def fit_beside(self, name: str, regressors: Regressors, start: Maximum | None) -> Maximum:
         """Fit a form of drift with given regressors, from another fit or first estimates."""
         season = regressors.season
-        what = (
-            "no season"
-            if season is None
-            else f"{season.kind} {season.length * self.units.time:.4g}"
-        )
+        what = "no season"
+        if season is not None:
+            what = f"{season.kind} {season.length * self.units.time:.4g}"
         self.on_step(f"{name}, {what}")
         residuals = regressors.removed_from(self.cells)
         theta = None if start is None or start.form.name != name else start.theta

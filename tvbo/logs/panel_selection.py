@@ -103,12 +103,11 @@ def choose_form(
         season: The season.
     """
     chosen, *others = common = _by_evidence(search, names, season)
-    fits = {name: search.fit(name, season) for name in common}
     reason = f"{chosen}, {'no ' if season is None else ''}season: "
     reason += "the only candidate" if len(names) == 1 else ""
     if others:
-        lead = fits[chosen].evidence - fits[others[0]].evidence
-        reason += f"it has the largest evidence, {lead:.1f} nats more than {others[0]}"
+        lead, second = (search.fit(name, season).evidence for name in common[:2])
+        reason += f"it has the largest evidence, {lead - second:.1f} nats more than {others[0]}"
     separate = [name for name in names if name not in common]
     scores: dict[str, Array] = {}
     if separate:
@@ -122,7 +121,8 @@ def choose_form(
             )
             chosen = name if gain > DEVIATIONS * error else chosen
         reason += f", so that {chosen} is taken"
-    fits[chosen], count = search.fit(chosen, season), search.cells.values.shape[1]
+    fits = {name: search.fit(name, season) for name in (*common, chosen)}
+    count = search.cells.values.shape[1]
     rows = [
         PanelCandidate(
             name,
