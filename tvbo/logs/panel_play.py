@@ -114,11 +114,11 @@ def play_multipliers(game: Game) -> Array:
     rng = np.random.default_rng(0)
 
     def choose(place: int, readings: Array, mean: Array, variance: Array) -> Chosen:
-        arms = (mean + multipliers * np.sqrt(variance)).argmax(1)
-        at_random = rng.integers(len(readings), size=len(starts))
+        known = ~np.isnan(readings)
+        arms = np.where(known, mean + multipliers * np.sqrt(variance), -math.inf).argmax(1)
+        at_random = rng.choice(np.flatnonzero(known), size=len(starts))
         arms = np.where(place < starts, at_random, arms)
-        outcomes = np.where(np.isnan(readings[arms]), np.nanmean(readings), readings[arms])
-        return arms, np.where(place < starts, np.nan, np.nanmax(readings) - outcomes)
+        return arms, np.where(place < starts, np.nan, np.nanmax(readings) - readings[arms])
 
     by_multiplier = game.play(choose).reshape(-1, len(MULTIPLIERS), STARTS)
     return np.asarray(np.nanmean(by_multiplier, axis=2).T, np.float64)
@@ -128,8 +128,8 @@ def tune_multiplier(folds: Sequence[Game]) -> Tuning:
     """Choose the multiplier of the standard deviation by playing some folds.
 
     At each time each multiplier takes the arm of its largest upper confidence bound and observes
-    it. An arm without a reading is taken for a random one, since a tuner leaves out those that
-    fail. Which multiplier has the least mean regret is often chance: the middle one is chosen of
+    it, of those that have a reading: what failures cost is the same for all, and hides the rest.
+    Which multiplier has the least mean regret is often chance: the middle one is chosen of
     those above it by at most :data:`NEAR` standard errors (after Breiman et al., 1984).
 
     Args:
