@@ -560,7 +560,7 @@ DYNAMICS, SEASON = ("fit", "model", "dynamics"), ("fit", "model", "season")
     ("place", "value"),
     [
         (("format",), "tvbo.DriftFit"),
-        (("version",), 7),
+        (("version",), 6),
         (("fit", "log_likelihood"), None),
         (("fit", "evidence"), [{}]),
         (("fit", "chosen"), 99),

@@ -126,7 +126,7 @@ def test_settings_make_a_tuner(fit, tmp_path):
     "change",
     [
         {"format": "tvbo.PanelFit"},
-        {"version": 7, "tvbo": "9.1"},
+        {"version": 6, "tvbo": "9.1"},
         {"fit": {}},
     ],
 )

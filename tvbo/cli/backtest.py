@@ -12,7 +12,6 @@ from tvbo.cli import panel as shared
 from tvbo.cli.app import check_outputs, console, note, print_rows, save_files
 from tvbo.cli.fit import fit_log
 from tvbo.evaluation import backtest
-from tvbo.evaluation.backtesting.algorithms import panel_algorithms
 from tvbo.evaluation.backtesting.backtest import (
     NUM_DRAWS,
     NUM_SIMULATED_TIMES,
@@ -94,23 +93,15 @@ def run_backtest(
         panel = read_panel(log, resample, None, time_unit, **written)
         shared.note_on_steps(panel)
         length, time_unit = len(panel.values), panel.axis.unit
-        trained = row_range(train, length)
-        played = slice(trained.stop, None) if test is None else row_range(test, length)
         result = backtest(
             panel.values,
             panel.axis.times,
-            panel_algorithms(
-                names,
-                horizon=max(1, len(range(length)[played]) // max(1, folds)),
-                time_unit=time_unit,
-                fit_options={
-                    "origin": panel.axis.origin,
-                    "temporal_kernel": temporal or "auto",
-                    "season": shared.parse_season(season or "auto", time_unit),
-                },
-            ),
-            train=trained,
-            test=played,
+            names,
+            train=row_range(train, length),
+            test=None if test is None else row_range(test, length),
+            origin=panel.axis.origin,
+            season=shared.parse_season(season or "auto", time_unit),
+            temporal_kernel=temporal or "auto",
             folds=folds,
             starts=NUM_STARTS if starts is None else starts,
             block_length=None if block is None else shared.in_units("--block", block, time_unit),

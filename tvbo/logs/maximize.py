@@ -262,13 +262,8 @@ OUT_OF_REACH = 10.0
 BEYOND = math.log(1e9)
 """Distance from the bounds of log ρ at which the limits of no drift and no memory are evaluated."""
 
-STEPS = OUTLIERS, STARTS, MAXIMUM, LIMITS, INTERVAL = (
-    "outliers",
-    "starts",
-    "maximum",
-    "no drift, no memory",
-    "interval",
-)
+STEPS = "outliers", "starts", "maximum", "no drift, no memory", "interval"
+OUTLIERS, STARTS, MAXIMUM, LIMITS, INTERVAL = STEPS
 """Steps of a fit, in order."""
 
 

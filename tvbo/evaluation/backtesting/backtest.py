@@ -9,7 +9,7 @@ from concurrent.futures import Executor
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import pairwise, product, starmap
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
@@ -19,6 +19,7 @@ from tvbo.evaluation.backtesting.algorithms import Algorithm, panel_algorithms
 from tvbo.evaluation.backtesting.result import BacktestResult
 from tvbo.kernels import CovarianceMatrixKernel
 from tvbo.logs import DriftFit
+from tvbo.logs.season import Season
 from tvbo.optimizers import Optimizer
 from tvbo.spaces import FiniteSpace
 from tvbo.spaces.observations import check_last_dimension
@@ -69,6 +70,8 @@ def backtest(
     block_length: float | None = None,
     time_unit: str = "1",
     origin: datetime | str | None = None,
+    season: float | Season | Literal["auto"] | None = "auto",
+    temporal_kernel: str | None = "auto",
     unit: str = "",
     arms: Sequence[str] | None = None,
     progress: bool = True,
@@ -98,6 +101,8 @@ def backtest(
             correlate, and at least a day where ``time_unit`` is a duration.
         time_unit: Name of the unit of time, such as ``"5min"``.
         origin: Timestamp of time zero, as of :func:`tvbo.logs.fit_panel`.
+        season: Season of what is fitted, as of that function.
+        temporal_kernel: Form of drift of what is fitted, as of that function.
         unit: Name of the unit of the values, for the verdict.
         arms: Names of the arms; None counts from 0.
         progress: Show progress bars on stderr.
@@ -158,7 +163,12 @@ def backtest(
             algorithms,
             horizon=len(parts[0].test),
             time_unit=time_unit,
-            fit_options={"origin": origin, "arms": tuple(arms)},
+            fit_options={
+                "origin": origin,
+                "season": season,
+                "temporal_kernel": temporal_kernel,
+                "arms": tuple(arms),
+            },
         )
     stretches = []
     for fold in parts:
