@@ -379,7 +379,9 @@ def test_a_simulation_says_so_and_scores_the_drawn_function(fitted):
         assert (rows == 0).any()
     assert result.results["tv_gp_ucb"].mean < result.results["random"].mean
     # The error is from function to function: half of what the two differ by.
-    one = simulate_backtest(*fitted, names, draws=1, **given).difference(*names)
+    single = simulate_backtest(*fitted, names, draws=1, **given)
+    assert single.verdict.startswith("No verdict: a single function")
+    one = single.difference(*names)
     assert one.standard_error is None
     two = result.difference(*names)
     assert two.standard_error == pytest.approx(abs(one.mean - two.mean))

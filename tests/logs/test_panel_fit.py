@@ -629,8 +629,9 @@ def test_bad_input_is_refused():
         fit_panel(values, times, season="daily")
     with pytest.raises(ValueError, match="rbf"):
         fit_panel(values, times, temporal_kernel="rbf")
-    with pytest.raises(BotorchTensorDimensionError):
-        fit_panel(values, times[:-1])
+    for wrong in ((values, times[:-1]), (values[0, 0], times[0])):
+        with pytest.raises(BotorchTensorDimensionError):
+            fit_panel(*wrong)
     with pytest.raises(BotorchTensorDimensionError, match="4 arms"):
         fit_panel(values, times, arms="abcd")
     for labels in (["Monday"] * len(times), [math.nan] + [0] * (len(times) - 1)):

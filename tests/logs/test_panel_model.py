@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from botorch.exceptions.errors import InputDataError
 
 from tvbo.kernels import SeasonalKernel, TemporalMaternKernel
 from tvbo.logs import fit_panel, state_space
@@ -302,6 +303,15 @@ def test_missing_readings_of_successive_times_correlate_in_outages(length, expec
     assert fit.missing_correlation == pytest.approx(expected, abs=0.1)
 
 
+def test_arms_with_few_readings_are_named():
+    values = np.random.default_rng(0).normal(size=(40, ARMS))
+    values[3:, 1] = math.nan
+    fit = fit_panel(
+        torch.tensor(values), torch.arange(40.0), season=None, temporal_kernel="independent"
+    )
+    assert any("few readings" in message and "1 (3 of 40)" in message for message in fit.messages)
+
+
 @pytest.mark.parametrize("fit", ["independent"], indirect=True)
 def test_an_outcome_far_from_its_prediction_counts_as_one_at_six_deviations(fit):
     t = fit.last_time + GAP
@@ -313,6 +323,22 @@ def test_an_outcome_far_from_its_prediction_counts_as_one_at_six_deviations(fit)
         tuner.tell(tuner.attach([1.0], t), outcome)
         found.append(tuner.predict(t + GAP)[0])
     torch.testing.assert_close(*found, rtol=1e-9, atol=0)
+
+
+@pytest.mark.parametrize("fit", ["independent"], indirect=True)
+def test_an_outcome_counts_at_the_time_at_which_it_was_measured(fit):
+    t, found = fit.last_time + GAP, []
+    for measured in (None, t + 5 * GAP):
+        tuner = fit.optimizer()
+        trial = tuner.attach([1.0], t + 5 * GAP if measured is None else t)
+        tuner.tell(trial, fit.arm_means[1].item() + 5.0, t=measured)
+        found.append(tuner.predict(t + 6 * GAP))
+    torch.testing.assert_close(*found, rtol=0, atol=0)
+    trial = tuner.attach([1.0], t)
+    for wrong in ({"Yvar": 0.1}, {"t": fit.last_time - GAP}):
+        with pytest.raises(InputDataError):
+            tuner.tell(trial, 0.0, **wrong)
+    assert tuner.open_trials == (trial,)
 
 
 def test_a_tuner_of_independent_segments_begins_a_new_one():

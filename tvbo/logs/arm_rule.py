@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 
+from botorch.exceptions.errors import InputDataError
 from torch import Tensor
 
 from tvbo.optimizers.base import Optimizer
@@ -37,8 +38,13 @@ class ArmRule(Optimizer):
     ) -> Tensor:
         return self.search_space.choices[[int(argmax(self._index(t), self.generator))]].clone()
 
+    def _check_outcome(self, trial: Trial, observation: Observations) -> None:
+        if observation.Yvar is not None:
+            raise InputDataError("Expected no Yvar: this rule knows the noise of its arms. Got it.")
+
     def _learn(self, trial: Trial, observation: Observations) -> None:
-        self._observe(int(self.search_space.index(trial.X)), trial.t, observation.Y.item())
+        measured, value = observation.X[0, -1].item(), observation.Y.item()
+        self._observe(int(self.search_space.index(trial.X)), measured, value)
 
     def _forget(self, trial: Trial) -> None:
         self._observe(int(self.search_space.index(trial.X)), trial.t, math.nan)

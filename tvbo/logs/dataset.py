@@ -132,10 +132,8 @@ class DriftLog:
     @cached_property
     def instants(self) -> Tensor:
         """Distinct rows ``[segment | time]``, in order."""
-        instants: Tensor = torch.unique(
-            torch.stack([self.segments.double(), self.times], dim=-1), dim=0
-        )
-        return instants
+        rows = torch.stack([self.segments.double(), self.times], dim=-1)
+        return torch.as_tensor(torch.unique(rows, dim=0))
 
     @property
     def gaps(self) -> Tensor:

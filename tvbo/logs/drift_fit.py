@@ -213,10 +213,8 @@ class _Fit:
         maximizer, subsample = self._prepared(log)
         # Without memory, outcomes each at a time of its own have a variance, and no more.
         is_mostly_alone = 2 * len(log.instants) > len(log)
-        lost = int(maximizer.free(RATE).sum()) if is_mostly_alone else 1
-        profile = Profile(
-            maximizer, self.num_starts, self.level, self.on_step, subsample, max(1, lost)
-        )
+        lost = max(1, int(maximizer.free(RATE).sum())) if is_mostly_alone else 1
+        profile = Profile(maximizer, self.num_starts, self.level, self.on_step, subsample, lost)
         best, by_noise = profile.best, []
         if log.Yvar is None:
             pairs = profile.rates_by_noise(NOISE_FACTORS)
@@ -327,9 +325,7 @@ class _Fit:
             messages.append(f"At an end of its range: {', '.join(at_bounds)}.")
         if by_noise and ("noise variance" in at_bounds or not maximizer.learns_noise):
             rates = ", ".join(f"{rate:.3g} with {variance:.3g}" for variance, rate in by_noise)
-            how = (
-                "is at an end of its range" if maximizer.learns_noise else "was given, not learned"
-            )
+            how = "is at an end of its range" if maximizer.learns_noise else "was given"
             messages.append(f"The noise variance {how}. ε rests on it: {rates}.")
         if not best.converged:
             messages.append(f"The maximization did not converge: {best.message}.")

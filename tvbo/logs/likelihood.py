@@ -182,9 +182,8 @@ class BlockLikelihood:
             of_block = prior[:, arms] * correlation - aged[:, arms] * since.mT
             of_block = of_block + torch.diag(noise.expand(len(arms)))
             crossed = prior * until - kept * aged[:, :n]
-            root, solved = whiten(
-                of_block, torch.cat([crossed, series[rows] - aged[:, n:]], dim=-1)
-            )
+            rest = torch.cat([crossed, series[rows] - aged[:, n:]], dim=-1)
+            root, solved = whiten(of_block, rest)
             faded = torch.cat([kept**2 * state[:n], kept * state[n:]])
             state, end = faded + solved.mT @ solved[:, :n], times[-1]
             white.append(solved[:, n:])

@@ -193,11 +193,9 @@ class VectorDynamics(Dynamics):
         """Return the model whose states are the arms, over as many gaps as are nearest."""
         eye = torch.eye(len(self.noise), dtype=self.noise.dtype)
         steps = [self._steps(round(lag / self.gap)) for lag in lags.tolist()]
-        transitions, innovations = (
-            torch.stack(each).unsqueeze(1) for each in zip(*steps, strict=True)
-        )
+        A, Q = (torch.stack(each).unsqueeze(1) for each in zip(*steps, strict=True))
         initial = torch.diag(self.initial).unsqueeze(0)
-        return StateSpace(transitions, innovations, initial, eye, self.noise.unsqueeze(0))
+        return StateSpace(A, Q, initial, eye, self.noise.unsqueeze(0))
 
     def _steps(self, count: int) -> tuple[Tensor, Tensor]:
         """Return transition and innovation covariance of some steps, by repeated squaring."""

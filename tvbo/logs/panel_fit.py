@@ -143,7 +143,8 @@ def fit_panel(
     check_probability(level=level)
     values, times = as_numbers("values", values), as_numbers("times", times)
     labels = torch.zeros(times.shape) if segments is None else as_numbers("segments", segments)
-    arms = [str(arm) for arm in (range(values.shape[-1]) if arms is None else arms)]
+    numbers = range(values.shape[-1]) if values.ndim else ()
+    arms = [str(arm) for arm in (numbers if arms is None else arms)]
     T, shapes = times.numel(), [tuple(each.shape) for each in (values, times, labels)]
     if shapes != [(T, len(arms)), (T,), (T,)]:
         raise BotorchTensorDimensionError(

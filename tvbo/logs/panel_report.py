@@ -36,6 +36,8 @@ from tvbo.models.time_varying_gp import make_temporal_kernel
 from tvbo.quadratic_model import Array
 from tvbo.serialize import to_data
 from tvbo.spaces import FiniteSpace
+from tvbo.spaces.observations import Observations
+from tvbo.trial import Trial
 from tvbo.values import check_not_negative, check_probability
 
 SHORT = 20.0
@@ -43,6 +45,9 @@ SHORT = 20.0
 
 NAMED_OUTLIERS = 5
 """Number of outliers that a message names."""
+
+FEW = 0.1
+"""Share of the times below which the readings of an arm are few."""
 
 KEPT = 500
 """Newest outcomes that may still be joined by one of an earlier time."""
@@ -389,6 +394,10 @@ class PanelUCB(ArmRule):
     def _index(self, t: float) -> Tensor:
         return self._bounds(t)[1]
 
+    def _check_outcome(self, trial: Trial, observation: Observations) -> None:
+        super()._check_outcome(trial, observation)
+        _check_later(self._end, observation.X[0, -1].item())
+
     def _observe(self, arm: int, t: float, value: float) -> None:
         count, _ = self._failures.pop(arm, (0, 0.0))
         if math.isnan(value):
@@ -483,6 +492,12 @@ def messages_of(
             f"{len(outliers)} of {cells.num_values} values lie far from what their arm's past "
             f"predicts, and were taken for that: {named}{f', and {others} more' if others else ''}."
         )
+    T, counts = len(cells.values), (~np.isnan(cells.values)).sum(axis=0)
+    few = ", ".join(
+        f"{arms[i]} ({counts[i]} of {T})" for i in np.flatnonzero(counts < FEW * T).tolist()
+    )
+    if few:
+        messages.append(f"Arms with few readings, whose bands are far too narrow: {few}.")
     if isinstance(maximum.form, CommonForm):
         place = maximum.form.num_counted - 1
         bounds = maximum.form.bounds()[place]

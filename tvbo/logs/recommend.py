@@ -118,9 +118,8 @@ def recommend(
     log = log.without(fit.outliers).rows(slice(-MAX_DENSE, None))
     settings, columns = fit.settings(), log.actions.shape[-1]
     in_time = settings.get("temporal_kernel") or make_temporal_kernel(fit.forgetting_rate)
-    kernel = make_drifting_kernel(
-        settings["covar_module"], in_time, range(columns), columns, Size()
-    )
+    covar_module = settings["covar_module"]
+    kernel = make_drifting_kernel(covar_module, in_time, range(columns), columns, Size())
     noise, mean_module = settings["noise_variance"] or 0.0, settings["mean_module"]
     # In the unit of the outcomes' deviation, since a model has a least variance.
     unit = log.Y.std(correction=0).item()

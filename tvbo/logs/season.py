@@ -109,10 +109,7 @@ class WorkweekSeason(PeriodicSeason):
 
     kind: ClassVar[str] = "working days apart from weekends, period"
     shape: ClassVar[tuple[float, ...]] = (*PeriodicSeason.shape, -0.7)
-    shape_bounds: ClassVar[tuple[tuple[float, float], ...]] = (
-        *PeriodicSeason.shape_bounds,
-        (-7.0, 7.0),
-    )
+    shape_bounds = (*PeriodicSeason.shape_bounds, (-7.0, 7.0))
 
     def is_weekend(self, times: Array) -> NDArray[np.bool_]:
         """Return whether each time lies on a Saturday or Sunday."""
@@ -150,9 +147,8 @@ class SegmentProfile(Season):
 
     def basis(self, times: Array) -> Array:
         """Return the cosines, ``len(times) x J``."""
-        return math.sqrt(2) * np.cos(
-            np.outer(times - self.start, math.pi * self.orders / self.length)
-        )
+        angles = np.outer(times - self.start, math.pi * self.orders / self.length)
+        return math.sqrt(2) * np.cos(angles)
 
     def weights(self, shape: Array) -> Array:
         """Return the prior variances of the coefficients, ``J``."""

@@ -23,9 +23,8 @@ def plot_panel_fit(fit: PanelFit) -> Figure:
     forecast = fit.forecast(ahead)
     # Those that are the best for most of the time, and then those with the largest means.
     wins = torch.bincount(forecast.mean.argmax(dim=1), minlength=fit.num_arms)
-    order = torch.argsort(
-        wins * 1e6 + forecast.mean.mean(dim=0).argsort().argsort(), descending=True
-    )
+    ranks = forecast.mean.mean(dim=0).argsort().argsort()
+    order = torch.argsort(wins * 1e6 + ranks, descending=True)
     figure = new_figure(8.0, 4.2)
     axes = figure.subplots()
     for color, arm in zip(COLORS, order[:SHOWN_ARMS].tolist(), strict=False):

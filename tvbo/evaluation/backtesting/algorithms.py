@@ -190,9 +190,7 @@ def panel_algorithms(
     known = [name for name in LABELS if drift is None or name not in OF_A_PANEL]
     names = known if names is None else names
     if not names or len(set(names)) < len(names):
-        raise ValueError(
-            f"Expected algorithms by name, each once. Got {', '.join(names) or 'none'}."
-        )
+        raise ValueError(f"Expected algorithms, each once. Got {', '.join(names) or 'none'}.")
     for name in names:
         if name not in known:
             near = get_close_matches(name, known, n=1, cutoff=0.4)

@@ -101,10 +101,8 @@ class BacktestResult:
     @cached_property
     def results(self) -> dict[str, Estimate]:
         """Mean regret of each algorithm, over times and starts, with its standard error."""
-        return {
-            name: block_estimate(rows.nanmean(dim=0), self.blocks)
-            for name, rows in self.regret.items()
-        }
+        of_times = {name: rows.nanmean(dim=0) for name, rows in self.regret.items()}
+        return {name: block_estimate(rows, self.blocks) for name, rows in of_times.items()}
 
     def difference(self, name: str, other: str) -> Estimate:
         """Return by how much the mean regret of ``name`` is below that of ``other``.
@@ -151,6 +149,8 @@ class BacktestResult:
                 f"No verdict: the {len(self.times)} times that were played are {count} independent "
                 f"blocks of {self.block_length:.4g} × {self.time_unit}, fewer than {FEWEST_BLOCKS}."
             )
+        if count < 2:
+            return "No verdict: a single function was drawn from the fitted model."
         subject = self.subject
         mean = self.results[subject].mean
         parts = [self._compared(subject, other) for other in self.rivals]

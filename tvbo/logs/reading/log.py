@@ -24,6 +24,9 @@ from tvbo.spaces.times import (
     round_unit,
 )
 
+MOST_STEPS = 10_000_000
+"""Largest number of steps over which a panel is averaged."""
+
 
 def numbers_of(column: pd.Series, path: str | Path, allow_empty: bool = False) -> pd.Series:
     """Return a column as finite numbers, with NaN for an allowed empty cell.
@@ -85,7 +88,9 @@ class TimeAxis:
         if self.origin is None:
             return float(numbers_of(pd.Series([text], name=option), "the command").iloc[0])
         at = time_column(pd.DataFrame({option: [text]}), option, "the command").iloc[0]
-        if at.tz is None or self.origin.tz is None:
+        if at.tz is not None and self.origin.tz is None:
+            raise TableError(f"Expected {option} without an offset, as in the log. Got {text!r}.")
+        if at.tz is None:
             # As clocks where the log was written show it.
             at = at.tz_localize(None).tz_localize(self.origin.tz)
         return float((at - self.origin) / parse_timedelta("time unit", self.unit))
@@ -175,9 +180,7 @@ def read_log(
     remarks = frame.attrs.get("remarks", ())
     frame = frame[frame[wanted].notna().all(axis="columns")]
     if frame.empty:
-        raise TableError(
-            f"Expected rows of {path} without an empty cell. Got none among {num_rows}."
-        )
+        raise TableError(f"Expected rows of {path} without empty cells. Got none of {num_rows}.")
     categories, columns = {}, []
     for place, name in enumerate(inputs):
         if _is_category(frame[name], path):
@@ -301,9 +304,7 @@ def row_range(text: str | None, length: int) -> slice:
         raise TableError(f"Expected rows as a:b, such as 0:432. Got {text!r}.") from error
     chosen = slice(start, stop)
     if len(range(length)[chosen]) == 0:
-        raise TableError(
-            f"Expected rows among the {length} there are. Got {text!r}, which is none."
-        )
+        raise TableError(f"Expected rows among the {length} there are. Got none by {text!r}.")
     return chosen
 
 
@@ -366,7 +367,12 @@ def read_panel(
                 f"Expected timestamps in column '{time_name}' to resample. "
                 f"Got numbers, from {values.index[0]} to {values.index[-1]}."
             )
-        values = values.resample(parse_timedelta("resample", resample)).mean()
+        step, span = parse_timedelta("resample", resample), values.index[-1] - values.index[0]
+        if span / step > MOST_STEPS:
+            raise TableError(
+                f"Expected at most {MOST_STEPS:,} steps of resample. Got {resample!r}."
+            )
+        values = values.resample(step).mean()
         num_rows = len(values)
     elif values.index.has_duplicates:
         repeated = values.index[values.index.duplicated()][0]
