@@ -40,7 +40,7 @@ class ArmRule(Optimizer):
 
     def _check_outcome(self, trial: Trial, observation: Observations) -> None:
         if observation.Yvar is not None:
-            raise InputDataError("Expected no Yvar: this rule knows the noise of its arms. Got it.")
+            raise InputDataError("Expected no Yvar: the noise of the arms is known. Got some.")
 
     def _learn(self, trial: Trial, observation: Observations) -> None:
         measured, value = observation.X[0, -1].item(), observation.Y.item()
