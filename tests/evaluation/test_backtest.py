@@ -380,7 +380,7 @@ def test_a_simulation_says_so_and_scores_the_drawn_function(fitted):
     assert result.results["tv_gp_ucb"].mean < result.results["random"].mean
     # The error is from function to function: half of what the two differ by.
     single = simulate_backtest(*fitted, names, draws=1, **given)
-    assert single.verdict.startswith("No verdict: a single function")
+    assert not any(word in single.verdict for word in ("better", "worse"))
     one = single.difference(*names)
     assert one.standard_error is None
     two = result.difference(*names)

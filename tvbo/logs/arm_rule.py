@@ -40,7 +40,7 @@ class ArmRule(Optimizer):
 
     def _check_outcome(self, trial: Trial, observation: Observations) -> None:
         if observation.Yvar is not None:
-            raise InputDataError("Expected no Yvar: the noise of the arms is known. Got some.")
+            raise InputDataError("Expected no Yvar, of which this rule makes no use. Got one.")
 
     def _learn(self, trial: Trial, observation: Observations) -> None:
         measured, value = observation.X[0, -1].item(), observation.Y.item()

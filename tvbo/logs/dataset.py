@@ -132,8 +132,7 @@ class DriftLog:
     @cached_property
     def instants(self) -> Tensor:
         """Distinct rows ``[segment | time]``, in order."""
-        rows = torch.stack([self.segments.double(), self.times], dim=-1)
-        return torch.as_tensor(torch.unique(rows, dim=0))
+        return torch.stack([self.segments.double(), self.times], dim=-1).unique(dim=0)
 
     @property
     def gaps(self) -> Tensor:
