@@ -231,11 +231,7 @@ def _local_timestamp(origin: datetime | str) -> pd.Timestamp:
     """Return a timestamp without its zone, as clocks there show it."""
     import pandas as pd
 
-    try:
-        zero = from_iso(pd.Series([origin])).iloc[0]
-    except ValueError:
-        zero = pd.NaT
-    if zero is pd.NaT:
+    if (zero := from_iso(pd.Series([origin])).iloc[0]) is pd.NaT:
         raise ValueError(f"Expected a timestamp {ISO_8601} as origin. Got {origin!r}.")
     return zero.tz_localize(None)
 

@@ -405,9 +405,9 @@ class CommonForm(Form):
         shares = Shares(np.tile([-8.0, 8.0], (len(kernels) - 1, 1)))
         variance = target.mean(keepdims=True)
         of_noise = noise_logarithms(variance)
-        start_noise = np.log(START_NOISE * variance + of_noise.shift.numpy())
+        self.start_noise = np.log(START_NOISE * variance + of_noise.shift.numpy())
         of_kernels = [kernel.start for kernel in self.kernels]
-        counted = np.concatenate([*of_kernels, np.zeros(len(kernels) - 1), start_noise])
+        counted = np.concatenate([*of_kernels, np.zeros(len(kernels) - 1), self.start_noise])
         self.num_counted = len(counted)
         counted = counted if start is None else start[: len(counted)]
         start = np.append(counted, self.covariance.start)
@@ -450,6 +450,12 @@ class CommonForm(Form):
         scale = 0.5 * (theta[0] - log_rate)
         theta[0] = log_rate
         theta[self.num_counted :] *= math.exp(scale)
+        return theta
+
+    def with_noise(self, theta: Array) -> Array:
+        """Return parameters with at least the noise from which a first search starts."""
+        theta, place = theta.copy(), self.num_counted - 1
+        theta[place] = max(theta[place], self.start_noise.item())
         return theta
 
     def spread(self, theta: Array, factor: float) -> Array:

@@ -496,7 +496,7 @@ def messages_of(
     few = ", ".join(
         f"{arms[i]} ({counts[i]} of {T})" for i in np.flatnonzero(counts < FEW * T).tolist()
     )
-    if few:
+    if few and not isinstance(maximum.form, CommonForm):
         messages.append(f"Arms with few readings, whose bands are far too narrow: {few}.")
     if isinstance(maximum.form, CommonForm):
         place = maximum.form.num_counted - 1

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 
 import numpy as np
 import torch
@@ -165,7 +166,7 @@ class PanelSearch:
             for factor in SPREADS:
                 theta = form.spread(found.theta, factor)
                 tried.append(self.maximize(form, found.regressors, theta, 0.1, ROUGH_ITERATIONS))
-        best = max(tried, key=lambda each: each.objective)
+        best = max(tried, key=attrgetter("objective"))
         return self.maximize(form, best.regressors, best.theta, FINE)
 
     def fit(self, name: str, season: Season | None) -> Maximum:
@@ -239,14 +240,19 @@ class PanelSearch:
         depth = math.sqrt(float(chdtri(1, 1 - level)))
         points = {center: found}
 
+        def at_rate(near: Maximum, start: Array) -> Maximum:
+            return self.maximize(form, near.regressors, start, ROUGH_PROFILE, num_held=1)
+
         def excess(log_rate: float) -> float:
             """Return the square root of twice the fall, nearly linear, less what is looked for."""
             if log_rate not in points:
                 near = points[min(points, key=lambda known: abs(known - log_rate))]
-                start = form.at_rate(near.theta, log_rate)
-                points[log_rate] = self.maximize(
-                    form, near.regressors, start, ROUGH_PROFILE, num_held=1
-                )
+                best = at_rate(near, form.at_rate(near.theta, log_rate))
+                if found.objective - best.objective > 0.5 * depth**2:
+                    # What does not fit this rate may also be noise.
+                    again = at_rate(best, form.with_noise(best.theta))
+                    best = max(best, again, key=attrgetter("objective"))
+                points[log_rate] = best
             fall = found.objective - points[log_rate].objective
             return math.sqrt(max(0.0, 2 * fall)) - depth
 

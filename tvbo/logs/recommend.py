@@ -76,6 +76,8 @@ class LogRecommendation:
         held = f"half of the lead is gone after {in_time(self.holds_for, self.time_unit)}"
         if self.holds_for == 0:
             held = "nothing is known to be better than usual"
+        elif math.isinf(self.holds_for):
+            held = "the lead does not fade"
         return f"{settings}: {expected}; {held}"
 
 
@@ -159,9 +161,9 @@ def recommend(
             best = best_of((best + steps * (high - low)).clamp(low, high))
     mean, variance = (moment.item() for moment in moments(best.unsqueeze(0), t))
     noise = noise if log.Yvar is None else log.Yvar.mean().item()
-    usual = mean_module(best.unsqueeze(0)).item()
+    usual, far = log.Y.mean().item(), mean_module(best.unsqueeze(0)).item()
 
-    halfway: float = 0.5 * (mean + usual)
+    halfway: float = 0.5 * (mean + far)
 
     def excess(later: float) -> float:
         """Return by how much the lead over the prior mean is then more than half of that now."""
@@ -169,18 +171,10 @@ def recommend(
         return expected - halfway
 
     holds_for, later, longest = 0.0, fit.round_length, LONGEST * fit.round_length
-    if mean > usual:
+    if mean > max(usual, far):
         while later <= longest and excess(later) > 0:
             later *= 2
         holds_for = brentq(excess, 0.0, later, rtol=1e-6) if later <= longest else math.inf
     reach = float(ndtri(0.5 + 0.5 * fit.level)) * math.sqrt(variance + noise)
-    return LogRecommendation(
-        X=best,
-        t=t,
-        mean=mean,
-        interval=(mean - reach, mean + reach),
-        usual=log.Y.mean().item(),
-        holds_for=holds_for,
-        level=fit.level,
-        time_unit=fit.time_unit,
-    )
+    interval = mean - reach, mean + reach
+    return LogRecommendation(best, t, mean, interval, usual, holds_for, fit.level, fit.time_unit)

@@ -154,21 +154,16 @@ def backtest(
                 "Expected a reading of every arm in the training stretch. Got none of arm "
                 f"'{arms[int(unread.nonzero()[0])]}' in rows {_rows(fold.train)}."
             )
-        if not read[[*fold.test]].any():
+        if (~values[[*fold.test]].isnan()).sum(dim=1).max() < 2:
             raise InputDataError(
-                f"Expected a reading in the rows that are played. Got none in {_rows(fold.test)}."
+                "Expected readings of two arms at one time, of which one is better, in the rows "
+                f"that are played. Got none in {_rows(fold.test)}."
             )
     if not isinstance(algorithms, Mapping):
+        horizon, given = len(parts[0].test), {"origin": origin, "arms": tuple(arms)}
+        options = {"season": season, "temporal_kernel": temporal_kernel, **given}
         algorithms = panel_algorithms(
-            algorithms,
-            horizon=len(parts[0].test),
-            time_unit=time_unit,
-            fit_options={
-                "origin": origin,
-                "season": season,
-                "temporal_kernel": temporal_kernel,
-                "arms": tuple(arms),
-            },
+            algorithms, horizon=horizon, time_unit=time_unit, fit_options=options
         )
     stretches = []
     for fold in parts:
@@ -332,9 +327,7 @@ def _play(
                     f"'{name}'. Got {count or type(space).__name__}."
                 )
             made[name].append(optimizer)
-    remarks = [*messages]
-    for make in algorithms.values():
-        remarks += getattr(make, "messages", [])
+    remarks = sum((getattr(each, "messages", []) for each in algorithms.values()), [*messages])
     times = torch.cat([stretch.times for stretch in stretches])
     chosen = {name: torch.empty(0, len(times), dtype=torch.long) for name in made}
     for some in filter(None, (seeds[:2], seeds[2:])):

@@ -12,6 +12,7 @@ from typing import Any, TypedDict, Unpack
 
 import pandas as pd
 
+from tvbo.spaces.times import from_text
 from tvbo.values import TableError
 
 PARQUET = (".parquet", ".pq")
@@ -78,6 +79,8 @@ def read_csv(path: str | Path, **csv: Unpack[CsvOptions]) -> pd.DataFrame:
             # The beginning had no letter by which to tell.
             return read_csv(path, **csv | {"encoding": "latin-1"})
         raise TableError(f"Expected a CSV file. Got {path}: {str(error).strip()}.{hint}") from error
+    if not header[0].isdigit() and from_text(header[:1]).notna().all():
+        raise TableError(f"Expected a header, names of columns, in {path}. Got {header[0]!r}.")
     if len(header) == 1 and others:
         raise TableError(f"Expected columns of {path}. Got {header[0]!r} alone.{hint}")
     twice = header[header.duplicated() & (header != "")]
