@@ -324,6 +324,9 @@ def test_panels_that_are_refused():
             quiet(values)
     with pytest.raises(InputDataError):
         quiet(panel(), times=torch.zeros(T))
+    one_at_a_time = torch.where(torch.arange(T)[:, None] % N == torch.arange(N), panel(), math.nan)
+    with pytest.raises(InputDataError, match="two arms"):
+        quiet(one_at_a_time)
     with pytest.raises(BotorchTensorDimensionError):
         quiet(torch.zeros(T, 1))
     with pytest.raises(BotorchTensorDimensionError, match="'x'"):

@@ -119,6 +119,27 @@ def test_the_interval_ends_where_the_likelihood_has_fallen_by_half_the_quantile(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
+def test_rates_that_noise_would_explain_lie_in_the_interval(seed):
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=(60, 3))
+    for t in range(1, 60):
+        values[t] = 0.9 * values[t - 1] + 0.4 * values[t]
+    hours = torch.arange(60.0)
+    values += np.sin(2 * np.pi * (hours.numpy()[:, None] / 24 + np.arange(3) / 3))
+    fit = fit_panel(torch.as_tensor(values), hours, season=24, temporal_kernel="exponential")
+    low, high = fit.forgetting_rate_interval
+    for rate in (0.02, 0.05, 0.6):
+        kernel = TemporalDecayKernel().double()
+        kernel.forgetting_rate = torch.tensor(rate, dtype=torch.float64)
+        # This search begins with more noise.
+        found = fit_panel(torch.as_tensor(values), hours, season=24, temporal_kernel=held(kernel))
+        fallen = fit.log_likelihood - found.log_likelihood
+        assert abs(fallen - 1.92) > 0.1
+        assert (low < rate < high) == (fallen < 1.92)
+
+
+@pytest.mark.slow
 def test_what_noise_hides_does_not_raise_the_rate():
     ratios = []
     for seed in range(4):
@@ -298,6 +319,30 @@ def test_two_wrong_cells_in_a_row_are_named():
         values[row, arm] += 1e3
     found = fit_panel(values, times, season=None, temporal_kernel="independent")
     assert {(int(each.time), each.arm) for each in found.outliers} == set(cells)
+
+
+@pytest.mark.parametrize("share", [0.03, 0.08])
+def test_wrong_readings_of_an_arm_do_not_hide_one_another(share):
+    values, times = panel(240)
+    rng = np.random.default_rng(0)
+    cells = {(int(t), 2) for t in rng.choice(240, round(share * 240), replace=False)}
+    for cell in cells:
+        values[cell] += 100 * rng.choice([-1.0, 1.0])
+    found = fit_panel(values, times, season=None, temporal_kernel="independent")
+    named = {(int(each.time), each.arm) for each in found.outliers}
+    # Of three on one side in a row the last one is a step.
+    assert named <= cells
+    assert len(named) >= 0.9 * len(cells)
+
+
+@pytest.mark.parametrize("readings", [2, 10])
+def test_an_arm_with_few_readings_varies_as_others_do(readings):
+    values, times = panel(120)
+    values[: 120 - readings, 3] = math.nan
+    found = fit_panel(values, times, **EXPONENTIAL)
+    deviation = found.forecast(times[-1] + 50.0).standard_deviation[0]
+    assert 0.6 < deviation[3] / deviation[[0, 1, 2, 4]].median() < 1.7
+    assert not any("few readings" in message for message in found.messages)
 
 
 @pytest.mark.slow

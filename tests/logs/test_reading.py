@@ -67,6 +67,14 @@ def test_panels_that_are_of_no_use_with_gaps_either(write, text, options):
         read_panel(write(text), **options)
 
 
+def test_a_file_without_a_header_is_refused(write):
+    for cell in ("2020-01-01 00:00", "01.01.2020"):
+        with pytest.raises(TableError, match="header"):
+            read_panel(write(f"{cell},1,2\n2020-01-02 00:00,3,4\n"))
+    # Numbers are names of arms.
+    assert read_panel(write("20200101,1,2\n0,3,4\n1,5,6\n")).arms == ["1", "2"]
+
+
 def test_a_time_that_comes_twice_is_averaged_by_resampling(write):
     twice = PANEL + "2020-01-01 00:05,5,6\n"
     assert read_panel(write(twice), resample="10min").values.tolist() == [[3, 4], [6, 7.5]]

@@ -1,6 +1,7 @@
 """Advice of a log against the conditional distribution, written out."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -75,6 +76,21 @@ def test_what_is_known_is_not_chosen():
     advice = recommend(fit, wide, Y, context={1: 0.25}, categories=[0])
     assert advice.X.tolist()[1] == 0.25
     assert advice.describe(["kind", "load"], {0: dict.fromkeys(range(5), "a")}).startswith("kind a")
+
+
+def test_a_lead_is_over_what_is_usual():
+    X, Y, fit = draw(60, arms=5)
+    advice = recommend(replace(fit, mean=9.0), X, Y)
+    assert advice.mean < advice.usual == 9
+    assert advice.holds_for == 0
+    assert advice.describe(["speed"], {}).endswith("nothing is known to be better than usual")
+
+
+def test_without_drift_a_lead_does_not_fade():
+    X, Y, fit = draw(60, arms=5)
+    advice = recommend(replace(fit, forgetting_rate=0.0, mean=5.0), X, Y)
+    assert advice.holds_for == math.inf
+    assert advice.describe(["speed"], {}).endswith("the lead does not fade")
 
 
 def test_a_time_that_is_past_is_refused():

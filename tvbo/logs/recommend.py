@@ -41,7 +41,7 @@ class LogRecommendation:
         t: The time.
         mean: Expected outcome.
         interval: Interval of an outcome, noise included.
-        usual: Mean of the outcomes of the log.
+        usual: Prior mean of the fit, which is expected of an action that is not known.
         holds_for: Time after which half of the lead over other actions is gone, in ``time_unit``;
             infinite without drift, zero where nothing is known to be better.
         level: Confidence of the interval.
@@ -161,9 +161,9 @@ def recommend(
             best = best_of((best + steps * (high - low)).clamp(low, high))
     mean, variance = (moment.item() for moment in moments(best.unsqueeze(0), t))
     noise = noise if log.Yvar is None else log.Yvar.mean().item()
-    usual, far = log.Y.mean().item(), mean_module(best.unsqueeze(0)).item()
+    usual = mean_module(best.unsqueeze(0)).item()
 
-    halfway: float = 0.5 * (mean + far)
+    halfway: float = 0.5 * (mean + usual)
 
     def excess(later: float) -> float:
         """Return by how much the lead over the prior mean is then more than half of that now."""
@@ -171,7 +171,7 @@ def recommend(
         return expected - halfway
 
     holds_for, later, longest = 0.0, fit.round_length, LONGEST * fit.round_length
-    if mean > max(usual, far):
+    if mean > usual:
         while later <= longest and excess(later) > 0:
             later *= 2
         holds_for = brentq(excess, 0.0, later, rtol=1e-6) if later <= longest else math.inf
