@@ -75,6 +75,16 @@ def test_a_file_without_a_header_is_refused(write):
     assert read_panel(write("20200101,1,2\n0,3,4\n1,5,6\n")).arms == ["1", "2"]
 
 
+def test_thousands_with_a_point_are_not_taken_for_decimals(write):
+    table = "t;a;b\n1;1.006;0.512\n2;987;3\n"
+    with pytest.raises(TableError, match="1.006"):
+        read_panel(write(table))
+    assert read_panel(write(table), decimal=".").values[0].tolist() == [1.006, 0.512]
+    # All have three decimals, or some begin with a zero.
+    decimals = read_panel(write("t;a;b\n1;1.006;0.512\n2;1.010;3\n")).values
+    assert decimals.tolist() == [[1.006, 0.512], [1.01, 3.0]]
+
+
 def test_a_time_that_comes_twice_is_averaged_by_resampling(write):
     twice = PANEL + "2020-01-01 00:05,5,6\n"
     assert read_panel(write(twice), resample="10min").values.tolist() == [[3, 4], [6, 7.5]]

@@ -119,20 +119,13 @@ def fit(
             "noise_variance recommend at",
         )
         panel_table = read_panel(log, resample, rows, time_unit, **csv)
-        shared.note_on_steps(panel_table)
+        axis = panel_table.axis
+        asked: dict[str, Any] = {"temporal_kernel": temporal or "auto", "level": level}
+        asked["season"] = shared.parse_season(season or "auto", axis.unit)
+        asked |= {"time_unit": axis.unit, "origin": axis.origin, "arms": panel_table.arms}
         with working("fitting the panel") as on_step:
-            model = fit_panel(
-                panel_table.values,
-                panel_table.axis.times,
-                season=shared.parse_season(season or "auto", panel_table.axis.unit),
-                temporal_kernel=temporal or "auto",
-                time_unit=panel_table.axis.unit,
-                origin=panel_table.axis.origin,
-                level=level,
-                arms=panel_table.arms,
-                on_step=on_step,
-            )
-        model = replace(model, messages=[*model.messages, *panel_table.axis.remarks])
+            model = fit_panel(panel_table.values, axis.times, on_step=on_step, **asked)
+        model = replace(model, messages=[*model.messages, *axis.remarks])
         print_values("Model of the panel", model.summary())
         shared.print_candidates(model)
         note(model.tuning.reason)
@@ -151,29 +144,12 @@ def fit(
     values = dict(part.partition("=")[::2] for part in shared.names_of(context))
     if any(values.values()) and not recommend:
         raise TableError(f"Expected --recommend with a value in --context. Got {context!r} alone.")
-    table, inputs = shared.read_long_log(
-        log,
-        time,
-        reward,
-        action,
-        list(values),
-        reward_variance=reward_variance,
-        rows=rows,
-        time_unit=time_unit,
-        group=by,
-        **csv,
-    )
-    asked = recommend_at(table, inputs, values, at) if recommend else None
+    part = {"rows": rows, "time_unit": time_unit, "reward_variance": reward_variance, "group": by}
+    table, inputs = shared.read_long_log(log, time, reward, action, list(values), **part, **csv)
+    advised = recommend_at(table, inputs, values, at) if recommend else None
+    options = {"noise_variance": noise_variance, "level": level, "outliers": not keep_outliers}
     with fit_executor(workers, dask) as executor:
-        result = fit_log(
-            table,
-            kernel or "rbf",
-            executor,
-            noise_variance=noise_variance,
-            level=level,
-            outliers=not keep_outliers,
-            temporal_kernel=temporal,
-        )
+        result = fit_log(table, kernel or "rbf", executor, temporal_kernel=temporal, **options)
     whole = result.together if isinstance(result, GroupedDriftFit) else result
     if isinstance(result, GroupedDriftFit):
         print_values("Drift by group", result.summary())
@@ -184,8 +160,8 @@ def fit(
     figures = result.to_dict()
     if whole.comparison is not None:
         shared.print_candidates(whole.comparison)
-    if asked is not None:
-        advice = recommended(whole, table.train_X, table.Y, table.Yvar, **asked)
+    if advised is not None:
+        advice = recommended(whole, table.train_X, table.Y, table.Yvar, **advised)
         figures["recommendation"] = to_data(advice)
         words = advice.describe(inputs, table.categories)
         say(f"next, at {table.axis.describe(advice.t)}: {words}")

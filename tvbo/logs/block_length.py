@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-CONSTANT_SE = 12.0
-CONSTANT_MATERN = 24.0
+CONSTANT_SE, CONSTANT_MATERN = 12.0, 24.0
 
 
 def block_length(

@@ -97,16 +97,15 @@ class WeightedMeans(ArmRule):
     ):
         super().__init__(search_space, generator=generator)
         cut = 2 * len(values) // 3
-        lost = []
+        lost: list[float] = []
         for share in SHARES:
             self.share, self.means = share, _weighted_means(values[:cut], share)
-            total = 0.0
+            lost.append(0.0)
             for row in values[cut:][~values[cut:].isnan().all(dim=1)]:
                 arm = int(self.means.argmax())
                 worst, best = row[~row.isnan()].aminmax()
-                total += float(best - row[arm].nan_to_num(nan=worst.item()))
+                lost[-1] += float(best - row[arm].nan_to_num(nan=worst.item()))
                 self._observe(arm, 0.0, row[arm].item())
-            lost.append(total)
         self.share = SHARES[lost.index(min(lost))]
         self.means = _weighted_means(values, self.share)
 

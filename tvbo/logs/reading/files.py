@@ -31,6 +31,10 @@ USUAL = {"sep": ",", "decimal": ".", "encoding": "utf-8"}
 """How a CSV file is written where nothing in it says otherwise."""
 
 
+THOUSANDS = r"[-+]?(0|[1-9]\d{0,2}(\.\d{3})*)"
+"""A whole number in a German table, or one of three decimals."""
+
+
 class CsvOptions(TypedDict, total=False):
     r"""How a CSV file is written; of each option None looks at the beginning of the file.
 
@@ -86,6 +90,16 @@ def read_csv(path: str | Path, **csv: Unpack[CsvOptions]) -> pd.DataFrame:
     twice = header[header.duplicated() & (header != "")]
     if len(twice):
         raise TableError(f"Expected each column once in {path}. Got '{twice.iloc[0]}' twice.")
+    if used["sep"] == ";" and "decimal" not in given and used["decimal"] == ".":
+        for name, column in read(dtype=str).items():
+            cells = column.dropna().str.strip()
+            has_point = cells.str.contains(".", regex=False)
+            if has_point.nunique() == 2 and cells.str.fullmatch(THOUSANDS).all():
+                raise TableError(
+                    f"Expected to know what a point is in column '{name}' of {path}. Got "
+                    f"{cells[has_point].iloc[0]}: write thousands without points, or give "
+                    "--decimal '.'."
+                )
     if not isinstance(frame.index, pd.RangeIndex):
         raise TableError(
             f"Expected as many cells in each row of {path} as in its header, {frame.shape[1]}. "

@@ -395,6 +395,8 @@ def read_panel(
             "drop the arm, or choose other rows."
         )
     remarks = frame.attrs.get("remarks", ())
+    if num_dropped:
+        remarks = (*remarks, f"left out: {num_dropped} rows, or steps, without a reading")
     axis = time_axis(values.index.to_series(), time_unit or resample, remarks)
     readings = torch.tensor(values.to_numpy(dtype=float))
     return PanelTable(axis, readings, [str(arm) for arm in arms], num_dropped)
