@@ -2,6 +2,7 @@
 
 import json
 import math
+from datetime import datetime
 
 import numpy as np
 import pytest
@@ -554,6 +555,25 @@ def test_forecast_begins_at_the_newest_values_and_returns_to_the_means(fit):
     band = fit.forecast(times[-1] + torch.tensor([1.0, 5.0, 50.0]), level=0.9)
     assert (band.standard_deviation.diff(dim=0) > 0).all()
     assert ((band.lower < band.mean) & (band.mean < band.upper)).all()
+
+
+def test_a_timestamp_is_a_time_of_the_fit(fit, tmp_path):
+    values, times = panel(24)
+    given = {"season": None, "temporal_kernel": "independent", "time_unit": "2h"}
+    fit_panel(values, times, origin="2026-01-01T00:00", **given).save(tmp_path / "fit.json")
+    found = PanelFit.load(tmp_path / "fit.json")
+    assert found.time_of("2026-01-03T01:00") == 24.5
+    assert found.optimizer().ask(t=found.time_of("2026-01-03")).t == 24
+    with pytest.raises(ValueError, match="offset"):
+        found.time_of("2026-01-03T01:00+01:00")
+    zoned = fit_panel(values, times, origin="2026-03-01T00:00+01:00", **given)
+    assert zoned.time_of("2026-03-03T02:00+02:00") == 24.5
+    # What clocks show where the log was written.
+    assert zoned.time_of(datetime(2026, 3, 3, 1)) == 24.5
+    with pytest.raises(ValueError, match="today"):
+        zoned.time_of("today")
+    with pytest.raises(ValueError, match="origin"):
+        fit.time_of("2026-01-03")
 
 
 def test_mean_module_is_the_forecast(fit):

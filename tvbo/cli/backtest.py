@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -117,16 +117,9 @@ def run_backtest(
         )
         fit = fit_log(table)
         assert isinstance(fit, DriftFit)  # Without groups.
-        result = simulate_backtest(
-            fit,
-            table.train_X,
-            names,
-            horizon=horizon,
-            draws=draws,
-            starts=1 if starts is None else starts,
-            unit=unit,
-            seed=seed,
-        )
+        count = 1 if starts is None else starts
+        size: dict[str, Any] = {"horizon": horizon, "draws": draws, "starts": count}
+        result = simulate_backtest(fit, table.train_X, names, unit=unit, seed=seed, **size)
     in_unit = f", {unit}" if unit else ""
     frame = result.to_frame().map("{:.4g}".format, na_action="ignore").reset_index()
     print_rows(

@@ -35,13 +35,11 @@ from tvbo.logs.panel_selection import affordable, choose_form, choose_season
 from tvbo.logs.season import Season
 from tvbo.quadratic_model import Array
 from tvbo.spaces.observations import check_finite
-from tvbo.spaces.times import ISO_8601, duration, from_iso
+from tvbo.spaces.times import duration, to_timestamp
 from tvbo.values import as_numbers, check_probability
 
 if TYPE_CHECKING:
     from datetime import datetime
-
-    import pandas as pd
 
 SHORTEST = 8
 """Smallest number of times of a panel."""
@@ -157,10 +155,11 @@ def fit_panel(
     cells, units, outliers = _without_outliers(rows, own_times, starts, gap)
     search = PanelSearch(cells, forms, units, on_step)
     kept = affordable(search, names)
-    zero = None if origin is None else _local_timestamp(origin)
+    zero = None if origin is None else to_timestamp("origin", origin)
     chosen_season: Season | None = None
     if season is not None:
-        seasons = seasons_of(season, search, time_unit, zero, segments is not None)
+        local = None if zero is None else zero.tz_localize(None)
+        seasons = seasons_of(season, search, time_unit, local, segments is not None)
         if season == "auto":
             are_found = segments is None and duration(time_unit) is None
             chosen_season = choose_season(search, seasons, kept, are_found)
@@ -176,6 +175,7 @@ def fit_panel(
     return PanelFit(
         arms=arms,
         time_unit=time_unit,
+        origin=None if zero is None else str(zero),
         num_times=len(rows),
         log_likelihood=found.objective - search.shift,
         forgetting_rate_interval=search.rate_interval(found, level),
@@ -225,15 +225,6 @@ def _missing_correlation(missing: NDArray[np.bool_], starts: NDArray[np.bool_]) 
     by_chance = float((before.sum(axis=0) * missing.mean(axis=0)).sum())
     both, each = float((before & after).sum()), float(before.sum())
     return (max(0.0, both - by_chance) + 1) / (each - by_chance + 1)
-
-
-def _local_timestamp(origin: datetime | str) -> pd.Timestamp:
-    """Return a timestamp without its zone, as clocks there show it."""
-    import pandas as pd
-
-    if (zero := from_iso(pd.Series([origin])).iloc[0]) is pd.NaT:
-        raise ValueError(f"Expected a timestamp {ISO_8601} as origin. Got {origin!r}.")
-    return zero.tz_localize(None)
 
 
 def _checked(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -33,7 +33,11 @@ from tvbo.logs.season import Season
 from tvbo.models.time_varying_gp import make_temporal_kernel
 from tvbo.quadratic_model import Array
 from tvbo.serialize import to_data
+from tvbo.spaces.times import duration, to_timestamp, units_since
 from tvbo.values import check_probability
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 SHORT = 20.0
 """Correlation times that a panel should span for its covariance to be known."""
@@ -78,6 +82,7 @@ class PanelFit(SavedFit):
     Args:
         arms: Names of the arms, ``n``.
         time_unit: Name of the unit of time.
+        origin: Timestamp of time zero; None if the times are of no calendar.
         num_times: Number of times.
         log_likelihood: Log likelihood and log densities of the priors, at the maximum.
         forgetting_rate_interval: Profile likelihood interval of ε; None but for ``"exponential"``.
@@ -99,6 +104,7 @@ class PanelFit(SavedFit):
 
     arms: list[str]
     time_unit: str
+    origin: str | None
     num_times: int
     log_likelihood: float
     forgetting_rate_interval: tuple[float, float] | None
@@ -225,6 +231,23 @@ class PanelFit(SavedFit):
             generator: Source of the draws among ties; default a fresh one with seed 0.
         """
         return PanelUCB(self, self.tuning.multiplier**2 if beta is None else beta, generator)
+
+    def time_of(self, timestamp: datetime | str) -> float:
+        """Return a timestamp as a time of the fit, for :meth:`forecast` and the tuner's ``ask``.
+
+        Args:
+            timestamp: A timestamp, or one in ISO 8601, such as ``"2026-01-31T12:00"``.
+
+        Raises:
+            ValueError: if it is none, or the times of the fit are of no calendar.
+        """
+        if self.origin is None or duration(self.time_unit) is None:
+            raise ValueError(
+                "Expected a fit with an origin, and with a duration as unit of time. Got "
+                f"{self.origin} and {self.time_unit!r}."
+            )
+        zero, stamp = to_timestamp("origin", self.origin), to_timestamp("timestamp", timestamp)
+        return units_since(zero, stamp, self.time_unit)
 
     def forecast(self, times: Tensor | float, level: float = 0.95) -> PanelForecast:
         """Return mean and band of every arm at future times.

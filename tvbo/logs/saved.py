@@ -11,7 +11,7 @@ from tvbo.serialize import SerializationError, from_data, to_data
 from tvbo.terminal import html_table
 from tvbo.values import shortened
 
-SAVED_VERSION = 7
+SAVED_VERSION = 8
 """Version of the form of the files."""
 
 

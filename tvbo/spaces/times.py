@@ -9,6 +9,8 @@ import numpy as np
 from tvbo.values import TableError
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     import pandas as pd
 
 ISO_8601 = "in ISO 8601, such as 2026-01-31T12:00"
@@ -147,3 +149,31 @@ def duration(time_unit: str) -> pd.Timedelta | None:
         return parse_timedelta("time_unit", time_unit)
     except TableError:
         return None
+
+
+def to_timestamp(name: str, value: datetime | str) -> pd.Timestamp:
+    """Return a moment, or a text in ISO 8601, given as the argument ``name``, as a timestamp.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    import pandas as pd
+
+    if (stamp := from_iso(pd.Series([value])).iloc[0]) is pd.NaT:
+        raise ValueError(f"Expected a timestamp {ISO_8601} as {name}. Got {value!r}.")
+    return stamp
+
+
+def units_since(origin: pd.Timestamp, stamp: pd.Timestamp, unit: str) -> float:
+    """Return how long after an origin a timestamp is, in units of time.
+
+    One without an offset is what clocks show where the origin was written.
+
+    Raises:
+        TableError: if it has an offset, and the origin has none.
+    """
+    if stamp.tz is None:
+        stamp = stamp.tz_localize(origin.tz)
+    elif origin.tz is None:
+        raise TableError(f"Expected a time without an offset, as in the log. Got {stamp}.")
+    return float((stamp - origin) / parse_timedelta("time_unit", unit))

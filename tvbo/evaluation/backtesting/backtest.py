@@ -359,16 +359,9 @@ def _play(
                 "that time; they count as the worst reading."
             )
     lengths = torch.tensor([len(stretch.times) for stretch in stretches])
-    return BacktestResult(
-        regret=regret,
-        arms_chosen=chosen,
-        times=times,
-        fold_of_time=torch.arange(len(stretches)).repeat_interleave(lengths),
-        labels=labels,
-        arms=arms,
-        messages=remarks,
-        **described,
-    )
+    fold_of_time = torch.arange(len(stretches)).repeat_interleave(lengths)
+    played = regret, chosen, times, fold_of_time, labels, arms
+    return BacktestResult(*played, messages=remarks, **described)
 
 
 def _play_once(optimizer: Optimizer, stretch: Stretch, seed: int) -> Tensor:

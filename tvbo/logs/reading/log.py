@@ -22,6 +22,7 @@ from tvbo.spaces.times import (
     from_text,
     parse_timedelta,
     round_unit,
+    units_since,
 )
 
 MOST_STEPS = 10_000_000
@@ -88,12 +89,7 @@ class TimeAxis:
         if self.origin is None:
             return float(numbers_of(pd.Series([text], name=option), "the command").iloc[0])
         at = time_column(pd.DataFrame({option: [text]}), option, "the command").iloc[0]
-        if at.tz is not None and self.origin.tz is None:
-            raise TableError(f"Expected {option} without an offset, as in the log. Got {text!r}.")
-        if at.tz is None:
-            # As clocks where the log was written show it.
-            at = at.tz_localize(None).tz_localize(self.origin.tz)
-        return float((at - self.origin) / parse_timedelta("time unit", self.unit))
+        return units_since(self.origin, at, self.unit)
 
 
 @dataclass(frozen=True)
