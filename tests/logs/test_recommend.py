@@ -90,7 +90,7 @@ def test_without_drift_a_lead_does_not_fade():
     X, Y, fit = draw(60, arms=5)
     advice = recommend(replace(fit, forgetting_rate=0.0, mean=5.0), X, Y)
     assert advice.holds_for == math.inf
-    assert advice.describe(["speed"], {}).endswith("the lead does not fade")
+    assert advice.describe(["speed"], {}).endswith("the lead hardly fades")
 
 
 def test_a_time_that_is_past_is_refused():

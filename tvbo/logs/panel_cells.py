@@ -22,13 +22,16 @@ WRONG = 16.0
 """Deviations from its arm's centre beyond which a cell is left out of the first estimates, and two
 such cells in a row are both outliers."""
 
-TAIL, TAIL_WIDTHS, AROUND = 0.97, 4.0, 5
-"""Quantile of an arm's distances from its median, each the median one of so many readings around
-it, and its multiple to which they are limited for the scale of the arm: single readings far out do
-not raise it, unless they are every tenth."""
+TAIL, TAIL_WIDTHS = 0.97, 3.0
+"""Quantile of an arm's distances from its median, and its multiple to which they are limited for
+the scale of the arm. More that lie far out, such as daily peaks, are the arm's own."""
 
-SMALLEST_DEVIATION = 1e-3
-"""Smallest deviation that an arm is taken to have, as a share of a typical one."""
+SMALLEST_DEVIATION, TINY = 1e-3, 1e-300
+"""Smallest deviation that an arm is taken to have, as a share of a typical one, and what is above
+zero."""
+
+ENOUGH = 10
+"""Number of readings beyond two from which an arm's deviation is its own."""
 
 RATES = np.geomspace(2e-4, 8.0, 20)
 RATIOS = np.concatenate([[1e-4], np.geomspace(1e-3, 5.0, 10)])
@@ -146,16 +149,18 @@ class Outlier:
 def deviations_of(values: Array) -> Array:
     """Return the standard deviation of each arm, at least a thousandth of a typical one, ``n``.
 
-    Before its first reading and after its last one an arm is taken to vary as others do.
+    An arm with few readings, or with all of them close together, is taken to vary in part as the
+    others do.
     """
     read = ~np.isnan(values)
-    some = read.any(axis=0)
+    some, counts = read.any(axis=0), read.sum(axis=0)
     variances = np.zeros(values.shape[1])
     variances[some] = np.nanvar(values[:, some], axis=0)
-    share = some * (len(read) - read.argmax(axis=0) - read[::-1].argmax(axis=0)) / len(read)
-    deviations = np.sqrt(share * variances + (1 - share) * np.median(variances[some]))
-    typical = math.sqrt(float((deviations**2).mean()))
-    return np.maximum(deviations, SMALLEST_DEVIATION * typical)
+    variances = np.maximum(variances, SMALLEST_DEVIATION**2 * variances.mean() + TINY)
+    span = (len(read) - read.argmax(axis=0) - read[::-1].argmax(axis=0)) / len(read)
+    own = span * ((counts - 2) / ENOUGH).clip(0, 1)
+    others = math.exp(np.average(np.log(variances), weights=own + TINY))
+    return np.sqrt(variances**own * others ** (1 - own))
 
 
 def typical_range(values: Array) -> tuple[Array, Array]:
@@ -164,14 +169,9 @@ def typical_range(values: Array) -> tuple[Array, Array]:
     Args:
         values: ``T x n``; NaN where there is none.
     """
-    import pandas as pd
-
     center = np.nanmedian(values, axis=0)
     distance = values - center
-    around = pd.DataFrame(np.abs(distance)).apply(
-        lambda arm: arm.dropna().rolling(AROUND, center=True, min_periods=1).median()
-    )
-    limit = TAIL_WIDTHS * around.quantile(TAIL).to_numpy()
+    limit = TAIL_WIDTHS * np.nanquantile(np.abs(distance), TAIL, axis=0)
     distance = np.clip(distance, -limit, limit)
     return center + np.nanmean(distance, axis=0), np.nanstd(distance, axis=0)
 

@@ -16,7 +16,7 @@ from torch import Generator, Tensor
 
 from tvbo.kernels import CovarianceMatrixKernel, TemporalDecayKernel, TemporalKernel
 from tvbo.logs.forms import PanelCandidate, describe, describe_kernel
-from tvbo.logs.panel_cells import Cells, Outlier
+from tvbo.logs.panel_cells import TAIL, Cells, Outlier
 from tvbo.logs.panel_dynamics import (
     Belief,
     CommonDynamics,
@@ -47,6 +47,9 @@ NAMED_OUTLIERS = 5
 
 FEW = 0.1
 """Share of the times below which the readings of an arm are few."""
+
+FAR_OUT = 24.0
+"""Distance from the median, in medians of it, beyond which a value lies far out: 16 deviations."""
 
 ESTIMATED = (
     "Covariances, means and season are this panel's own estimates, and the bands of a forecast "
@@ -403,6 +406,15 @@ def messages_of(
     )
     if few and not isinstance(maximum.form, CommonForm):
         messages.append(f"Arms with few readings, whose bands are far too narrow: {few}.")
+    residuals = maximum.regressors.removed_from(cells).values
+    distances = np.abs(residuals - np.nanmedian(residuals, axis=0))
+    far = (distances > FAR_OUT * np.nanmedian(distances, axis=0)).sum(axis=0) / counts
+    if heavy := int((far > 1 - TAIL).sum()):
+        first = np.argsort(-far)[: min(heavy, NAMED_OUTLIERS)].tolist()
+        messages.append(
+            f"Many values of {heavy} of {len(arms)} arms lie far out, and count as they are, above "
+            f"all of {', '.join(f'{arms[i]} ({far[i]:.0%})' for i in first)}."
+        )
     if isinstance(maximum.form, CommonForm):
         place = maximum.form.num_counted - 1
         bounds = maximum.form.bounds()[place]

@@ -240,18 +240,18 @@ class PanelSearch:
         depth = math.sqrt(float(chdtri(1, 1 - level)))
         points = {center: found}
 
-        def at_rate(near: Maximum, start: Array) -> Maximum:
+        def search_from(near: Maximum, start: Array) -> Maximum:
             return self.maximize(form, near.regressors, start, ROUGH_PROFILE, num_held=1)
 
         def excess(log_rate: float) -> float:
             """Return the square root of twice the fall, nearly linear, less what is looked for."""
             if log_rate not in points:
                 near = points[min(points, key=lambda known: abs(known - log_rate))]
-                best = at_rate(near, form.at_rate(near.theta, log_rate))
-                if found.objective - best.objective > 0.5 * depth**2:
-                    # What does not fit this rate may also be noise.
-                    again = at_rate(best, form.with_noise(best.theta))
-                    best = max(best, again, key=attrgetter("objective"))
+                best = search_from(near, form.at_rate(near.theta, log_rate))
+                noisy, fall = form.with_noise(best.theta), found.objective - best.objective
+                if fall > 0.5 * depth**2 and (noisy != best.theta).any():
+                    # What does not fit this rate may be noise.
+                    best = max(best, search_from(best, noisy), key=attrgetter("objective"))
                 points[log_rate] = best
             fall = found.objective - points[log_rate].objective
             return math.sqrt(max(0.0, 2 * fall)) - depth

@@ -29,7 +29,7 @@ SPREAD, NEAR, SHRINK = 4096, 1024, (0.1, 0.03, 0.01)
 """Actions that are compared: over their whole ranges, and around the best, as shares of a range."""
 
 LONGEST = 1e6
-"""Rounds after which a lead that is still more than half of it is said to hold."""
+"""Rounds, within a factor of two, after which a lead of which more than half is left holds."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class LogRecommendation:
         mean: Expected outcome.
         interval: Interval of an outcome, noise included.
         usual: Prior mean of the fit, which is expected of an action that is not known.
-        holds_for: Time after which half of the lead over other actions is gone, in ``time_unit``;
-            infinite without drift, zero where nothing is known to be better.
+        holds_for: Time after which half of the lead over ``usual`` is gone, in ``time_unit``;
+            infinite beyond some million rounds, zero where nothing is known to be better.
         level: Confidence of the interval.
         time_unit: Name of the unit of time.
     """
@@ -77,7 +77,7 @@ class LogRecommendation:
         if self.holds_for == 0:
             held = "nothing is known to be better than usual"
         elif math.isinf(self.holds_for):
-            held = "the lead does not fade"
+            held = "the lead hardly fades"
         return f"{settings}: {expected}; {held}"
 
 

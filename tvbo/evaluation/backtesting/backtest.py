@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from itertools import pairwise, product, starmap
+from itertools import chain, pairwise, product, starmap
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
@@ -111,7 +111,7 @@ def backtest(
     Raises:
         BotorchTensorDimensionError: if shapes do not agree, or an optimizer has other choices.
         InputDataError: if a value is infinite, times do not increase, an arm has no reading in
-            training, or a stretch cannot be fitted.
+            training, at no time that is played two have one, or a stretch cannot be fitted.
         ValueError: if a fold is empty, too short or overlaps another one, or a name is unknown.
 
     Example:
@@ -156,8 +156,8 @@ def backtest(
             )
         if (~values[[*fold.test]].isnan()).sum(dim=1).max() < 2:
             raise InputDataError(
-                "Expected readings of two arms at one time, of which one is better, in the rows "
-                f"that are played. Got none in {_rows(fold.test)}."
+                "Expected readings of two arms at one time in the rows that are played. Got none "
+                f"in {_rows(fold.test)}."
             )
     if not isinstance(algorithms, Mapping):
         horizon, given = len(parts[0].test), {"origin": origin, "arms": tuple(arms)}
@@ -170,18 +170,10 @@ def backtest(
         known, met = ([row for row in part if read[row]] for part in fold)
         of_fold = values[known], times[known], times[met], values[met], values[met]
         stretches.append(Stretch(*of_fold))
-    return _play(
-        stretches,
-        algorithms,
-        range(seed, seed + starts),
-        executor,
-        progress,
-        arms=arms,
-        given_block=block_length,
-        time_unit=time_unit,
-        unit=unit,
-        folds=parts,
-    )
+    seeds = range(seed, seed + starts)
+    described: dict[str, Any] = {"arms": arms, "folds": parts, "time_unit": time_unit, "unit": unit}
+    described["given_block"] = block_length
+    return _play(stretches, algorithms, seeds, executor, progress, **described)
 
 
 def simulate_backtest(
@@ -327,7 +319,8 @@ def _play(
                     f"'{name}'. Got {count or type(space).__name__}."
                 )
             made[name].append(optimizer)
-    remarks = sum((getattr(each, "messages", []) for each in algorithms.values()), [*messages])
+    of_algorithms = (getattr(each, "messages", ()) for each in algorithms.values())
+    remarks = [*messages, *chain.from_iterable(of_algorithms)]
     times = torch.cat([stretch.times for stretch in stretches])
     chosen = {name: torch.empty(0, len(times), dtype=torch.long) for name in made}
     for some in filter(None, (seeds[:2], seeds[2:])):

@@ -90,16 +90,6 @@ def read_csv(path: str | Path, **csv: Unpack[CsvOptions]) -> pd.DataFrame:
     twice = header[header.duplicated() & (header != "")]
     if len(twice):
         raise TableError(f"Expected each column once in {path}. Got '{twice.iloc[0]}' twice.")
-    if used["sep"] == ";" and "decimal" not in given and used["decimal"] == ".":
-        for name, column in read(dtype=str).items():
-            cells = column.dropna().str.strip()
-            has_point = cells.str.contains(".", regex=False)
-            if has_point.nunique() == 2 and cells.str.fullmatch(THOUSANDS).all():
-                raise TableError(
-                    f"Expected to know what a point is in column '{name}' of {path}. Got "
-                    f"{cells[has_point].iloc[0]}: write thousands without points, or give "
-                    "--decimal '.'."
-                )
     if not isinstance(frame.index, pd.RangeIndex):
         raise TableError(
             f"Expected as many cells in each row of {path} as in its header, {frame.shape[1]}. "
@@ -111,9 +101,16 @@ def read_csv(path: str | Path, **csv: Unpack[CsvOptions]) -> pd.DataFrame:
     if frame.empty:
         raise TableError(f"Expected rows in {path}. Got an empty log.")
     frame.index = pd.RangeIndex(2, len(frame) + 2, name="line")
+    frame.attrs["remarks"] = remarks = []
     if not given and found != USUAL:
         unusual = {name: value for name, value in found.items() if value != USUAL[name]}
-        frame.attrs["remarks"] = [f"the file was read with {_described(unusual)}"]
+        remarks.append(f"the file was read with {_described(unusual)}")
+    if used["sep"] != "," and used["decimal"] == "." and "decimal" not in given:
+        for name, column in read(dtype=str).items():
+            cells = column.dropna().str.strip()
+            points = cells[cells.str.contains(".", regex=False)]
+            if 0 < len(points) < len(cells) and cells.str.fullmatch(THOUSANDS).all():
+                remarks.append(f"column '{name}' was read with decimal points: {points.iloc[0]}")
     return frame
 
 

@@ -392,7 +392,8 @@ def read_panel(
         )
     remarks = frame.attrs.get("remarks", ())
     if num_dropped:
-        remarks = (*remarks, f"left out: {num_dropped} rows, or steps, without a reading")
+        what = "rows" if resample is None else "steps"
+        remarks = (*remarks, f"{what} without a reading, left out: {num_dropped}")
     axis = time_axis(values.index.to_series(), time_unit or resample, remarks)
     readings = torch.tensor(values.to_numpy(dtype=float))
     return PanelTable(axis, readings, [str(arm) for arm in arms], num_dropped)
