@@ -115,7 +115,9 @@ def test_times_without_a_reading_are_left_out(tvbo, panel, tmp_path, options):
     assert code == 0
     assert json.loads(result.read_text())["num_times"] == 17
     left_out = (
-        "steps without a reading, left out: 3" if options else "rows without a reading, left out: 1"
+        "steps of the file without a reading, left out: 3"
+        if options
+        else "rows of the file without a reading, left out: 1"
     )
     assert left_out in out
 

@@ -327,6 +327,9 @@ def test_panels_that_are_refused():
     one_at_a_time = torch.where(torch.arange(T)[:, None] % N == torch.arange(N), panel(), math.nan)
     with pytest.raises(InputDataError, match="two arms"):
         quiet(one_at_a_time)
+    # Times at which there is nothing to choose are not played.
+    one_at_a_time[TRAIN + 3 : TRAIN + 9] = panel()[TRAIN + 3 : TRAIN + 9]
+    assert len(quiet(one_at_a_time).times) == 6
     with pytest.raises(BotorchTensorDimensionError):
         quiet(torch.zeros(T, 1))
     with pytest.raises(BotorchTensorDimensionError, match="'x'"):

@@ -30,8 +30,8 @@ SMALLEST_DEVIATION, TINY = 1e-3, 1e-300
 """Smallest deviation that an arm is taken to have, as a share of a typical one, and what is above
 zero."""
 
-ENOUGH = 10
-"""Number of readings beyond two from which an arm's deviation is its own."""
+ENOUGH = 30
+"""Number of readings beyond two from which an arm's deviation is its own, where there are more."""
 
 RATES = np.geomspace(2e-4, 8.0, 20)
 RATIOS = np.concatenate([[1e-4], np.geomspace(1e-3, 5.0, 10)])
@@ -149,16 +149,22 @@ class Outlier:
 def deviations_of(values: Array) -> Array:
     """Return the standard deviation of each arm, at least a thousandth of a typical one, ``n``.
 
-    An arm with few readings, or with all of them close together, is taken to vary in part as the
-    others do.
+    That of an arm with gaps is larger by as much as others vary more over all times than over its
+    own. Of one with few readings it is in part that of the others.
     """
-    read = ~np.isnan(values)
-    some, counts = read.any(axis=0), read.sum(axis=0)
-    variances = np.zeros(values.shape[1])
-    variances[some] = np.nanvar(values[:, some], axis=0)
-    variances = np.maximum(variances, SMALLEST_DEVIATION**2 * variances.mean() + TINY)
-    span = (len(read) - read.argmax(axis=0) - read[::-1].argmax(axis=0)) / len(read)
-    own = span * ((counts - 2) / ENOUGH).clip(0, 1)
+    read, counts = (~np.isnan(values)).astype(float), (~np.isnan(values)).sum(axis=0)
+    center = np.nan_to_num(np.divide(np.nansum(values, axis=0), counts.clip(min=1)))
+    about = np.nan_to_num(values - center)
+    together = read.T @ read
+    # Of each column's arm at the times of each row's.
+    squares, sums = (read.T @ each / together.clip(min=1) for each in (about**2, about))
+    variances = (about**2).sum(axis=0) / counts.clip(min=1)
+    floor = SMALLEST_DEVIATION**2 * variances.mean() + TINY
+    variances, within = np.maximum(variances, floor), np.maximum(squares - sums**2, floor)
+    elsewhere = np.where(together > 1, counts - together, 0)
+    growth = (elsewhere * np.log(variances / within)).sum(axis=1) / elsewhere.sum(axis=1).clip(1)
+    variances *= np.exp(growth)
+    own = ((counts - 2) / np.clip(len(values) - 2, 1, ENOUGH)).clip(0, 1)
     others = math.exp(np.average(np.log(variances), weights=own + TINY))
     return np.sqrt(variances**own * others ** (1 - own))
 
@@ -171,7 +177,9 @@ def typical_range(values: Array) -> tuple[Array, Array]:
     """
     center = np.nanmedian(values, axis=0)
     distance = values - center
-    limit = TAIL_WIDTHS * np.nanquantile(np.abs(distance), TAIL, axis=0)
+    # In a short log at least the farthest one is limited.
+    tail = min(TAIL, 1 - 1 / (len(values) - 1))
+    limit = TAIL_WIDTHS * np.nanquantile(np.abs(distance), tail, axis=0)
     distance = np.clip(distance, -limit, limit)
     return center + np.nanmean(distance, axis=0), np.nanstd(distance, axis=0)
 

@@ -90,7 +90,8 @@ def fit_panel(
     random arm at each time, by models of the first three quarters.
 
     A cell more than eight standard deviations from what its arm's past predicts is taken for that
-    prediction, and is named in ``outliers``. The multiplier of a tuner's standard deviation is
+    prediction, and is named in ``outliers``; where more than 3 % of an arm's cells lie far out,
+    they count as they are, and a message says so. The multiplier of a tuner's standard deviation is
     chosen by playing the second half of the log (:attr:`PanelFit.tuning`).
 
     Args:

@@ -239,7 +239,8 @@ class PanelFit(SavedFit):
         """Return a timestamp as a time of the fit, for :meth:`forecast` and the tuner's ``ask``.
 
         Args:
-            timestamp: A timestamp, or one in ISO 8601, such as ``"2026-01-31T12:00"``.
+            timestamp: A timestamp, or one in ISO 8601, such as ``"2026-01-31T12:00"``; without an
+                offset it has that of ``origin``, before and after a change of the clocks.
 
         Raises:
             ValueError: if it is none, or the times of the fit are of no calendar.
@@ -404,12 +405,14 @@ def messages_of(
     few = ", ".join(
         f"{arms[i]} ({counts[i]} of {T})" for i in np.flatnonzero(counts < FEW * T).tolist()
     )
-    if few and not isinstance(maximum.form, CommonForm):
-        messages.append(f"Arms with few readings, whose bands are far too narrow: {few}.")
+    if few:
+        messages.append(f"Arms with few readings, whose bands are too narrow: {few}.")
     residuals = maximum.regressors.removed_from(cells).values
     distances = np.abs(residuals - np.nanmedian(residuals, axis=0))
-    far = (distances > FAR_OUT * np.nanmedian(distances, axis=0)).sum(axis=0) / counts
-    if heavy := int((far > 1 - TAIL).sum()):
+    limits = FAR_OUT * np.nanmedian(distances, axis=0)
+    # Of an arm of which more than half are equal none lies far out.
+    far = (distances > np.where(limits > 0, limits, math.inf)).sum(axis=0) / counts
+    if heavy := int(((far > 1 - TAIL) & (far * counts > 1.5)).sum()):
         first = np.argsort(-far)[: min(heavy, NAMED_OUTLIERS)].tolist()
         messages.append(
             f"Many values of {heavy} of {len(arms)} arms lie far out, and count as they are, above "

@@ -167,7 +167,7 @@ def to_timestamp(name: str, value: datetime | str) -> pd.Timestamp:
 def units_since(origin: pd.Timestamp, stamp: pd.Timestamp, unit: str) -> float:
     """Return how long after an origin a timestamp is, in units of time.
 
-    One without an offset is what clocks show where the origin was written.
+    One without an offset has that of the origin.
 
     Raises:
         TableError: if it has an offset, and the origin has none.

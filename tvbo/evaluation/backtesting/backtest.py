@@ -81,8 +81,8 @@ def backtest(
 
     At each time that is played each algorithm takes one arm, and observes that arm's value. Its
     regret is the largest value at that time minus this one. Where the chosen arm has no reading,
-    the trial fails, and counts as the smallest value of that time. Times at which no arm has a
-    reading are left out.
+    the trial fails, and counts as the smallest value of that time. Times at which fewer than two
+    arms have a reading are left out.
 
     Args:
         values: ``T x n``, larger is better; NaN where there is no reading.
@@ -144,8 +144,8 @@ def backtest(
         raise ValueError("Expected no test and no number of folds beside the folds. Got both.")
     _check_folds(parts, T)
     used = sorted({row for fold in parts for rows in fold for row in rows})
-    read = ~values.isnan().all(dim=1)
-    kept = [row for row in used if read[row]]
+    counts = (~values.isnan()).sum(dim=1)
+    kept = [row for row in used if counts[row] > 0]
     PanelProblem(values[kept], times[kept])  # Which checks them.
     for fold in parts:
         unread = values[[*fold.train]].isnan().all(dim=0)
@@ -154,7 +154,7 @@ def backtest(
                 "Expected a reading of every arm in the training stretch. Got none of arm "
                 f"'{arms[int(unread.nonzero()[0])]}' in rows {_rows(fold.train)}."
             )
-        if (~values[[*fold.test]].isnan()).sum(dim=1).max() < 2:
+        if counts[[*fold.test]].max() < 2:
             raise InputDataError(
                 "Expected readings of two arms at one time in the rows that are played. Got none "
                 f"in {_rows(fold.test)}."
@@ -167,7 +167,8 @@ def backtest(
         )
     stretches = []
     for fold in parts:
-        known, met = ([row for row in part if read[row]] for part in fold)
+        known = [row for row in fold.train if counts[row] > 0]
+        met = [row for row in fold.test if counts[row] > 1]
         of_fold = values[known], times[known], times[met], values[met], values[met]
         stretches.append(Stretch(*of_fold))
     seeds = range(seed, seed + starts)

@@ -31,10 +31,6 @@ USUAL = {"sep": ",", "decimal": ".", "encoding": "utf-8"}
 """How a CSV file is written where nothing in it says otherwise."""
 
 
-THOUSANDS = r"[-+]?(0|[1-9]\d{0,2}(\.\d{3})*)"
-"""A whole number in a German table, or one of three decimals."""
-
-
 class CsvOptions(TypedDict, total=False):
     r"""How a CSV file is written; of each option None looks at the beginning of the file.
 
@@ -101,16 +97,9 @@ def read_csv(path: str | Path, **csv: Unpack[CsvOptions]) -> pd.DataFrame:
     if frame.empty:
         raise TableError(f"Expected rows in {path}. Got an empty log.")
     frame.index = pd.RangeIndex(2, len(frame) + 2, name="line")
-    frame.attrs["remarks"] = remarks = []
     if not given and found != USUAL:
         unusual = {name: value for name, value in found.items() if value != USUAL[name]}
-        remarks.append(f"the file was read with {_described(unusual)}")
-    if used["sep"] != "," and used["decimal"] == "." and "decimal" not in given:
-        for name, column in read(dtype=str).items():
-            cells = column.dropna().str.strip()
-            points = cells[cells.str.contains(".", regex=False)]
-            if 0 < len(points) < len(cells) and cells.str.fullmatch(THOUSANDS).all():
-                remarks.append(f"column '{name}' was read with decimal points: {points.iloc[0]}")
+        frame.attrs["remarks"] = [f"the file was read with {_described(unusual)}"]
     return frame
 
 
