@@ -411,12 +411,13 @@ def messages_of(
     distances = np.abs(residuals - np.nanmedian(residuals, axis=0))
     limits = FAR_OUT * np.nanmedian(distances, axis=0)
     # Of an arm of which more than half are equal none lies far out.
-    far = (distances > np.where(limits > 0, limits, math.inf)).sum(axis=0) / counts
-    if heavy := int(((far > 1 - TAIL) & (far * counts > 1.5)).sum()):
-        first = np.argsort(-far)[: min(heavy, NAMED_OUTLIERS)].tolist()
+    far = (distances > np.where(limits > 0, limits, math.inf)).sum(axis=0)
+    if heavy := np.flatnonzero((far > 1) & (far > (1 - TAIL) * counts)).tolist():
+        heavy.sort(key=lambda arm: -far[arm] / counts[arm])
+        shares = [f"{arms[i]} ({far[i] / counts[i]:.0%})" for i in heavy[:NAMED_OUTLIERS]]
         messages.append(
-            f"Many values of {heavy} of {len(arms)} arms lie far out, and count as they are, above "
-            f"all of {', '.join(f'{arms[i]} ({far[i]:.0%})' for i in first)}."
+            f"Many values of {len(heavy)} of {len(arms)} arms lie far out, and count as they are, "
+            f"above all of {', '.join(shares)}."
         )
     if isinstance(maximum.form, CommonForm):
         place = maximum.form.num_counted - 1

@@ -29,7 +29,8 @@ SPREAD, NEAR, SHRINK = 4096, 1024, (0.1, 0.03, 0.01)
 """Actions that are compared: over their whole ranges, and around the best, as shares of a range."""
 
 LONGEST = 1e6
-"""Rounds, within a factor of two, after which a lead of which more than half is left holds."""
+"""Rounds, within a factor of two, for which a lead is followed; if more than half of it is left
+then, it is said to hardly fade."""
 
 
 @dataclass(frozen=True)
