@@ -1,11 +1,13 @@
-"""The result of a fit of a panel: numbers, messages, forecasts."""
+"""The result of a fit of a panel: numbers, messages, forecasts, and a tuner."""
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from gpytorch.means import Mean
 from torch import Generator, Tensor
 
 from tvbo.kernels import CovarianceMatrixKernel, TemporalDecayKernel, TemporalKernel
+from tvbo.logs.arm_rule import ArmRule
 from tvbo.logs.forms import PanelCandidate, describe, describe_kernel
 from tvbo.logs.panel_cells import TAIL, Cells, Outlier
 from tvbo.logs.panel_dynamics import (
@@ -27,14 +30,16 @@ from tvbo.logs.panel_dynamics import (
 from tvbo.logs.panel_forms import CommonForm
 from tvbo.logs.panel_play import Tuning
 from tvbo.logs.panel_search import Maximum
-from tvbo.logs.panel_tuner import PanelUCB, check_later
 from tvbo.logs.saved import SavedFit
 from tvbo.logs.season import Season
 from tvbo.models.time_varying_gp import make_temporal_kernel
 from tvbo.quadratic_model import Array
 from tvbo.serialize import to_data
+from tvbo.spaces import FiniteSpace
+from tvbo.spaces.observations import Observations
 from tvbo.spaces.times import duration, to_timestamp, units_since
-from tvbo.values import check_probability
+from tvbo.trial import Trial
+from tvbo.values import check_not_negative, check_probability
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -47,6 +52,9 @@ NAMED_OUTLIERS = 5
 
 FEW = 0.1
 """Share of the times below which the readings of an arm are few."""
+
+KEPT = 500
+"""Newest outcomes that may still be joined by one of an earlier time."""
 
 FAR_OUT = 24.0
 """Distance from the median, in medians of it, beyond which a value lies far out: 16 deviations."""
@@ -271,7 +279,7 @@ class PanelFit(SavedFit):
         if not torch.isfinite(later).all() or later.ndim != 1:
             raise InputDataError(f"Expected finite times, k. Got {later.tolist()}.")
         check_probability(level=level)
-        check_later(self.last_time, min(later.tolist(), default=math.inf))
+        _check_later(self.last_time, min(later.tolist(), default=math.inf))
         mean, variance = (torch.as_tensor(each) for each in self.predict_arms(later.numpy()))
         deviation = variance.sqrt()
         half = deviation * torch.special.ndtri(torch.tensor(0.5 + level / 2, dtype=torch.float64))
@@ -347,6 +355,116 @@ class PanelFit(SavedFit):
 
     def __repr__(self) -> str:
         return f"{super().__repr__()}\n{self.reason}\n{self.tuning.reason}"
+
+
+class PanelUCB(ArmRule):
+    r"""Upper confidence bounds over the arms of a panel, by the filter of its fit.
+
+    At time ``t`` it takes the arm with the largest :math:`\mu_a(t) + \sqrt{\beta} \sigma_a(t)`, of
+    its true value given the log and all outcomes before. An outcome more than six deviations from
+    its prediction counts as one at that distance. An arm whose trials fail one after another is
+    left out until as much is lost without it as these failures cost, each the worst arm in place of
+    this one, which is at most twice what must be lost (ski rental, Karlin et al., 1988); and less
+    long where readings of the log are missing at random. Outcomes may come in any order; one older
+    than the newest five hundred counts as of their time.
+
+    Args:
+        fit: The fit. Its arms are the choices, by number; times are in its unit.
+        beta: β, at least 0.
+        generator: Source of the draws among ties; default a fresh one with seed 0.
+
+    Raises:
+        ValueError: if β is negative.
+    """
+
+    def __init__(self, fit: PanelFit, beta: float, generator: Generator | None = None):
+        check_not_negative(beta=beta)
+        super().__init__(FiniteSpace(fit.choices), generator=generator)
+        self.model, self.beta, self._end = fit.model, beta, fit.last_time
+        # Belief at a time, and the outcomes since then, in order: time, arm, outcome.
+        self._base: tuple[float | None, Belief] = fit.last_time, fit.belief
+        self._outcomes: list[tuple[float, int, float]] = []
+        self._newest: tuple[float | None, Belief] = self._base
+        # Of arms whose trials fail: how many in a row, and what is to be lost yet without them.
+        self._failures: dict[int, tuple[int, float]] = {}
+        self._missing, self._correlation = fit.missing.tolist(), fit.missing_correlation
+
+    @property
+    def model_size(self) -> int:
+        """Number of outcomes that are kept one by one."""
+        return len(self._outcomes)
+
+    def predict(self, t: float) -> tuple[Tensor, Tensor]:
+        """Return mean and standard deviation of the arms' true values at a time, both ``n``.
+
+        Args:
+            t: The time, not before the newest outcome.
+
+        Raises:
+            InputDataError: if it is before the end of the log.
+        """
+        _check_later(self._end, t)
+        mean, variance = self.model.arms(self.model.predict(*self._newest, t))
+        level = self.model.levels(np.array([t]))[0]
+        return torch.as_tensor(level + mean), torch.as_tensor(np.sqrt(variance))
+
+    def _bounds(self, t: float) -> tuple[Tensor, Tensor]:
+        """Return upper bounds of all arms, and those of the arms that are not left out."""
+        mean, deviation = self.predict(t)
+        bounds = mean + math.sqrt(self.beta) * deviation
+        left_out, others = [arm for arm, (_, owed) in self._failures.items() if owed > 0], bounds
+        if len(left_out) < len(bounds):
+            others = bounds.clone()
+            others[left_out] = -math.inf
+        return bounds, others
+
+    def _index(self, t: float) -> Tensor:
+        return self._bounds(t)[1]
+
+    def _check_outcome(self, trial: Trial, observation: Observations) -> None:
+        super()._check_outcome(trial, observation)
+        _check_later(self._end, observation.X[0, -1].item())
+
+    def _observe(self, arm: int, t: float, value: float) -> None:
+        count, _ = self._failures.pop(arm, (0, 0.0))
+        if math.isnan(value):
+            # By Bayes: an arm that is out fails again, others do as often as in the log.
+            by_chance = (1 - self._correlation) * self._missing[arm] ** count
+            is_out = self._correlation / (self._correlation + by_chance)
+            cost = float(self._bounds(t)[0][arm] - self.predict(t)[0].min())
+            self._failures[arm] = count + 1, is_out * (count + 1) * cost
+        if self._failures:
+            # What each would gain in the next round is lost without it.
+            bounds, others = self._bounds(t)
+            lost = (bounds - others.max()).clamp(min=0.0).tolist()
+            for each, (count, owed) in self._failures.items():
+                self._failures[each] = count, owed - lost[each]
+        if math.isnan(value):
+            return
+        outcome = t, arm, value
+        bisect.insort(self._outcomes, outcome, key=itemgetter(0))
+        if self._outcomes[-1] is outcome:
+            self._newest = self._after(self._newest, outcome)
+        else:
+            self._newest = reduce(self._after, self._outcomes, self._base)
+        if len(self._outcomes) > 2 * KEPT:
+            self._base = reduce(self._after, self._outcomes[:-KEPT], self._base)
+            del self._outcomes[:-KEPT]
+
+    def _after(
+        self, known: tuple[float | None, Belief], outcome: tuple[float, int, float]
+    ) -> tuple[float | None, Belief]:
+        """Return time and belief after an outcome."""
+        t, arm, value = outcome
+        level = self.model.levels(np.array([t]))[0, arm]
+        belief = self.model.update(self.model.predict(*known, t), arm, value - level)
+        return max(t, t if known[0] is None else known[0]), belief
+
+
+def _check_later(end: float | None, t: float) -> None:
+    """Raise if a time is before the end of a log; None is that of independent segments."""
+    if end is not None and not t >= end:
+        raise InputDataError(f"Expected times from the end of the log on, {end:g}. Got {t:g}.")
 
 
 class PanelMean(Mean):
