@@ -612,7 +612,7 @@ def test_a_timestamp_is_a_time_of_the_fit(fit, tmp_path):
         found.time_of("2026-01-03T01:00+01:00")
     zoned = fit_panel(values, times, origin="2026-03-01T00:00+01:00", **given)
     assert zoned.time_of("2026-03-03T02:00+02:00") == 24.5
-    # What clocks show where the log was written.
+    # Without an offset it has that of the origin.
     assert zoned.time_of(datetime(2026, 3, 3, 1)) == 24.5
     with pytest.raises(ValueError, match="today"):
         zoned.time_of("today")

@@ -49,9 +49,7 @@ def test_panel_with_gaps_where_they_are_allowed(write):
     # Steps without a reading are no rows.
     assert resampled.values.shape == (2, 2)
     assert resampled.axis.times.tolist() == [0.0, 3.0]
-    assert any(
-        "steps of the file" in each and each.endswith(": 2") for each in resampled.axis.remarks
-    )
+    assert resampled.num_dropped == 2
 
 
 @pytest.mark.parametrize(
@@ -87,7 +85,7 @@ def test_a_time_that_comes_twice_is_averaged_by_resampling(write):
 def test_rows_without_any_value_are_left_out(write):
     panel = read_panel(write("t,a,b\n1,2,3\n,,\n2,,\n3,4,5\n,,\n"), rows="1:")
     assert (panel.axis.times.tolist(), panel.values.tolist()) == ([3.0], [[4.0, 5.0]])
-    assert any("rows of the file" in each and each.endswith(": 3") for each in panel.axis.remarks)
+    assert panel.num_dropped == 3
     # Those of a log in the columns that are used.
     log = read_log(write("t,y,x,of\n1,2,3,a\n,,,\n,,,b\n2,3,4,c\n"), "t", "y", ["x"])
     assert (log.lines, log.num_dropped) == ([2, 5], 2)

@@ -91,6 +91,7 @@ def run_backtest(
                 "--action of a long log. Got none."
             )
         panel = read_panel(log, resample, None, time_unit, **written)
+        shared.note_on_steps(panel)
         length, time_unit = len(panel.values), panel.axis.unit
         result = backtest(
             panel.values,

@@ -119,6 +119,7 @@ def fit(
             "noise_variance recommend at",
         )
         panel_table = read_panel(log, resample, rows, time_unit, **csv)
+        shared.note_on_steps(panel_table)
         axis = panel_table.axis
         asked: dict[str, Any] = {"temporal_kernel": temporal or "auto", "level": level}
         asked["season"] = shared.parse_season(season or "auto", axis.unit)

@@ -12,7 +12,7 @@ from tvbo.cli.app import note, print_rows
 from tvbo.logs import PanelFit
 from tvbo.logs.forms import DriftComparison
 from tvbo.logs.reading import TableError, read_log
-from tvbo.logs.reading.log import LogTable
+from tvbo.logs.reading.log import LogTable, PanelTable
 from tvbo.spaces.times import duration, parse_timedelta
 
 Sep = Annotated[
@@ -85,6 +85,12 @@ def read_long_log(
 def names_of(text: str | None) -> list[str]:
     """Return the names in an option such as ``x1,x2``."""
     return [] if text is None else [name.strip() for name in text.split(",")]
+
+
+def note_on_steps(table: PanelTable) -> None:
+    """Print how many rows, or steps of time, of a file are empty."""
+    if table.num_dropped:
+        note(f"left out: {table.num_dropped} rows, or steps, without a reading")
 
 
 def print_candidates(compared: PanelFit | DriftComparison) -> None:

@@ -152,9 +152,9 @@ def deviations_of(values: Array) -> Array:
     That of an arm with gaps is larger by as much as others vary more over all times than over its
     own. Of one with few readings it is in part that of the others.
     """
-    read, counts = (~np.isnan(values)).astype(float), (~np.isnan(values)).sum(axis=0)
-    center = np.nan_to_num(np.divide(np.nansum(values, axis=0), counts.clip(min=1)))
-    about = np.nan_to_num(values - center)
+    read = (~np.isnan(values)).astype(float)
+    counts = read.sum(axis=0)
+    about = np.nan_to_num(values - np.nansum(values, axis=0) / counts.clip(min=1))
     together = read.T @ read
     # Of each column's arm at the times of each row's.
     squares, sums = (read.T @ each / together.clip(min=1) for each in (about**2, about))

@@ -79,7 +79,7 @@ class PanelAlgorithm:
     def __call__(self, values: Tensor, times: Tensor, generator: Generator) -> Optimizer:
         """Make the optimizer of a training stretch."""
         choices = _choices(values)
-        space, step = FiniteSpace(choices), times.diff().median().item()
+        space, step = FiniteSpace(choices), _round_length(times)
         known = values[~values.isnan()]
         bounds = known.min().item(), known.max().item()
         optimizer: Optimizer
@@ -158,7 +158,7 @@ class PanelAlgorithm:
         if self.name == "tv_gp_ucb":
             return tv_gp_ucb(forgetting_rate=rate, **shared)
         # The first block begins one step after the training stretch.
-        start = (times[-1] + times.diff().median()).item()
+        start = times[-1].item() + _round_length(times)
         return r_gp_ucb(every=length, start=start, **shared)
 
 
@@ -209,3 +209,8 @@ def _panel_fit(values: Tensor, times: Tensor, **options: Any) -> PanelFit:
 def _choices(values: Tensor) -> Tensor:
     """Return the arms as choices: their indices in one column, ``n x 1``."""
     return torch.arange(values.shape[1], dtype=torch.float64).unsqueeze(-1)
+
+
+def _round_length(times: Tensor) -> float:
+    """Return the median gap between times."""
+    return times.diff().median().item()

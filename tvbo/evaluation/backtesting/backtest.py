@@ -171,10 +171,18 @@ def backtest(
         met = [row for row in fold.test if counts[row] > 1]
         of_fold = values[known], times[known], times[met], values[met], values[met]
         stretches.append(Stretch(*of_fold))
-    seeds = range(seed, seed + starts)
-    described: dict[str, Any] = {"arms": arms, "folds": parts, "time_unit": time_unit, "unit": unit}
-    described["given_block"] = block_length
-    return _play(stretches, algorithms, seeds, executor, progress, **described)
+    return _play(
+        stretches,
+        algorithms,
+        range(seed, seed + starts),
+        executor,
+        progress,
+        arms=arms,
+        given_block=block_length,
+        time_unit=time_unit,
+        unit=unit,
+        folds=parts,
+    )
 
 
 def simulate_backtest(

@@ -312,11 +312,13 @@ class PanelTable:
         axis: The times.
         values: ``T x n``; NaN where there is no reading.
         arms: Names of the arms.
+        num_dropped: Number of rows, or steps, left out because no arm has a reading.
     """
 
     axis: TimeAxis
     values: Tensor
     arms: list[str]
+    num_dropped: int = 0
 
 
 def read_panel(
@@ -389,9 +391,6 @@ def read_panel(
             "drop the arm, or choose other rows."
         )
     remarks = frame.attrs.get("remarks", ())
-    if num_dropped:
-        what = "rows" if resample is None else "steps"
-        remarks = (*remarks, f"{what} of the file without a reading, left out: {num_dropped}")
     axis = time_axis(values.index.to_series(), time_unit or resample, remarks)
     readings = torch.tensor(values.to_numpy(dtype=float))
-    return PanelTable(axis, readings, [str(arm) for arm in arms])
+    return PanelTable(axis, readings, [str(arm) for arm in arms], num_dropped)
